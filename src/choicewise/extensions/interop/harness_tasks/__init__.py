@@ -1,5 +1,5 @@
-"""Tasks of lm-evaluation-harness as protocols of ours.
+"""Make protocols of ours of the tasks of lm-evaluation-harness.
 
-``files.py`` reads their files as data, ``load.py`` asks the harness itself, ``rows.py`` makes items and requests of
-their rows, ``as_protocols.py`` puts data sets and protocols together.
+``files.py`` reads their files as data, ``load.py`` loads them by the harness, ``rows.py`` makes
+items and requests of their rows, and ``as_protocols.py`` makes datasets and protocols.
 """

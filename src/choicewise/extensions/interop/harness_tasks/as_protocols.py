@@ -1,4 +1,4 @@
-"""Tasks of the harness as data sets and protocols of ours: what is selected of them, and their metrics as axes."""
+"""Make datasets and protocols of the harness's tasks, with its metrics as axes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from choicewise.extensions.interop.harness_tasks.load import (
 )
 from choicewise.extensions.interop.harness_tasks.rows import (
     COMMON,
-    AskedRow,
-    AskedTask,
-    asked_rows,
-    asked_task,
+    TaskData,
+    TaskRow,
+    task_data,
     task_form,
+    task_rows,
 )
 from choicewise.protocols.between import CHANGES, change_axes
 from choicewise.protocols.protocol import Protocol
@@ -48,11 +48,11 @@ from choicewise.running.job import Source
 from choicewise.scoring.decide import CREDITS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HarnessTask:
-    """What :func:`choicewise.evaluate` needs to ask a task: ``data``, ``protocols`` by name, and ``rendered`` requests.
+    """Hold a task for :func:`choicewise.evaluate`: its data, protocols and rendered requests.
 
-    ``notes``: what whoever compares the numbers with the harness's should know.
+    ``notes``: differences from the harness's numbers, in words.
     """
 
     name: str
@@ -68,25 +68,28 @@ def load_harness_tasks(
     allow_code: bool = False,
     on_bad_item: str = "error",
 ) -> list[HarnessTask]:
-    """The harness tasks that are named, ``lm-eval:arc_easy`` or ``lm-eval:PATH.yaml``; a tag is all its tasks.
+    """Load harness tasks such as ``lm-eval:arc_easy`` or ``lm-eval:PATH.yaml``, or all of a tag.
 
-    ``include_path``: further folders of task files.  ``allow_code``: whether Python code that files name may run which
-    the harness does not come with.  ``on_bad_item``: ``skip`` sets rows aside that have no right answer that counts.
+    ``include_path``: further folders of task files.  ``allow_code``: run the Python code of files
+    that the harness does not come with.  ``on_bad_item``: ``skip`` leaves out rows without a right
+    answer.
 
-    Raises UsageError without the package ``lm_eval``, ProtocolError for what is no task, can't be asked here or runs
-    code that is not allowed, DataError for data that are not there or rows that can't be asked.
+    Raises UsageError without the package ``lm_eval``, ProtocolError for a name that is no task, a
+    task that can't be scored here or runs code that is not allowed, and DataError for data that do
+    not exist or rows without a right answer.
     """
     if on_bad_item not in ("error", "skip"):
         raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
-    named = _named_tasks(selectors, [Path(folder) for folder in include_path], allow_code)
-    return [_load(tree, [task for _, task in tasks], on_bad_item) for tree, tasks in named]
+    selections = _select(selectors, list(map(Path, include_path)), allow_code)
+    return [_load(selection.tree, selection.tasks, on_bad_item) for selection in selections]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSource(Source):
-    """A task or group of the harness that is checked, and loaded when it is opened.
+    """Describe a task or group of the harness that is checked, and loaded when it is opened.
 
-    ``tasks``: what of it is asked; ``tree``: its files; ``include``: the folders of further ones; ``allow_code``: as of
+    ``tasks``: its metrics and changes that are selected.  ``tree``: its files.  ``include`` and
+    ``allow_code``: those of
     :func:`~choicewise.extensions.interop.harness_tasks.as_protocols.load_harness_tasks`.
     """
 
@@ -96,33 +99,35 @@ class TaskSource(Source):
     allow_code: bool = False
 
     def open(self, progress: Download | None = None) -> Dataset:
-        """The dataset, loaded once."""
+        """Return the dataset, loaded once."""
         return self._loaded.data
 
     def protocols(
         self, data: Dataset, subjects: Sequence[str] | None = None
     ) -> dict[str, Protocol]:
-        """The metrics of the task."""
+        """Return the protocols of the task's metrics."""
         return dict(self._loaded.protocols)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
-        """The requests that no template of ours renders."""
+        """Return the requests that no template of ours renders."""
         return self._loaded.rendered
 
     @property
     def notes(self) -> Sequence[str]:
-        """What whoever compares the numbers with the harness's should know."""
+        """Return the differences from the harness's numbers, in words."""
         return self._loaded.notes
 
     @property
     def state_digest(self) -> str:
-        """A digest of what is asked, and of the task files, their code and local data, with sizes and times."""
+        """Return a digest of the selection, and of the sizes and times of its files."""
         states = set[tuple[str, int, int]]()
         for path in self._files():
+            # A text of the task file that is no path may be refused by the system.
             with suppress(OSError, ValueError):
                 if path.is_file():
-                    states.add((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+                    status = path.stat()
+                    states.add((str(path), status.st_size, status.st_mtime_ns))
         content = [
             self.selectors,
             self.include,
@@ -138,9 +143,11 @@ class TaskSource(Source):
         return _load(self.tree, self.tasks, self.on_bad_item)
 
     def _files(self) -> Iterator[Path]:
+        """Yield the task files, the modules of their code, and texts that may be local paths."""
         yield from self.tree.files
         for code in self.tree.code:
-            yield code.place.file.parent / f"{code.names.rpartition('.')[0].replace('.', '/')}.py"
+            module = code.names.rpartition(".")[0].replace(".", "/")
+            yield code.position.file.parent / f"{module}.py"
         for leaf in self.tree.leaves:
             yield from map(Path, _texts([leaf.get("dataset_path"), leaf.get("dataset_kwargs")]))
 
@@ -148,77 +155,107 @@ class TaskSource(Source):
 def task_sources(
     selectors: Sequence[str], include_path: Sequence[Path], allow_code: bool, on_bad_item: str
 ) -> list[TaskSource]:
-    """One source for each task or group that the selectors name, checked and not loaded; errors as there."""
-    return [
-        TaskSource(
-            tuple(selector for selector, _ in tasks),
-            f"{PREFIX}{tree.name}",
+    """Return a source for each task or group in the selectors, checked and not loaded.
+
+    Raises the UsageError and ProtocolError of :func:`load_harness_tasks`.
+    """
+    sources = []
+    for selection in _select(selectors, include_path, allow_code):
+        source = TaskSource(
+            tuple(selection.selectors),
+            f"{PREFIX}{selection.tree.name}",
             on_bad_item=on_bad_item,
-            tasks=tuple(task for _, task in tasks),
-            tree=tree,
+            tasks=tuple(selection.tasks),
+            tree=selection.tree,
             include=tuple(map(str, include_path)),
             allow_code=allow_code,
         )
-        for tree, tasks in _named_tasks(selectors, include_path, allow_code)
-    ]
+        sources.append(source)
+    return sources
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in nested lists and tables."""
+    """Yield every text in nested lists and tables."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
 
 
-_NamedTask = tuple[TaskTree, list[tuple[str, TaskSelector]]]
-"""A task or group, and what is asked of it: the text of each selector, and what it says."""
+@dataclass(frozen=True)
+class _Selection:
+    """Hold a task or group with the texts of its selectors, and the ``tasks`` that they select."""
+
+    tree: TaskTree
+    selectors: list[str] = field(default_factory=list)
+    tasks: list[TaskSelector] = field(default_factory=list)
 
 
-def _named_tasks(
+def _select(
     selectors: Sequence[str], include: Sequence[Path], allow_code: bool
-) -> Iterable[_NamedTask]:
-    """The tasks and groups that are named, checked and not loaded, each once; a tag gives its tasks."""
-    if absent := [folder for folder in include if not folder.is_dir()]:
-        raise UsageError(f"{absent[0]} is no folder; name one with task files")
+) -> Iterable[_Selection]:
+    """Return the tasks and groups in the selectors, checked and not loaded, each once."""
+    for folder in include:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is no folder; name one with task files")
     names = TaskNames(include)
-    named: dict[str, _NamedTask] = {}
+    selections: dict[str, _Selection] = {}
     for selector in selectors:
-        asked = parse_task(selector)
-        tree = names.tree(asked.name)
+        task = parse_task(selector)
+        tree = names.tree(task.name)
         check_tasks(tree.name, tree.group, tree.leaves, tree.code, allow_code)
-        for each in [names.tree(leaf.name) for leaf in tree.leaves] if tree.is_tag else [tree]:
-            own = replace(asked, name=each.name) if tree.is_tag else asked
-            known, tasks = named.setdefault(each.name, (each, []))
-            if known.files != each.files:
-                files = f"{known.files[0]} and {each.files[0]}"
+        # A tag is a list of tasks, and has no number of its own.
+        trees = [tree]
+        if tree.is_tag:
+            trees = [names.tree(leaf.name) for leaf in tree.leaves]
+        for selected in trees:
+            selection = selections.setdefault(selected.name, _Selection(selected))
+            if selection.tree.files != selected.files:
+                files = f"{selection.tree.files[0]} and {selected.files[0]}"
                 raise ProtocolError(
-                    f"two tasks are called {each.name}, in {files}; ask one at a time"
+                    f"two tasks are called {selected.name}, in {files}; ask one at a time"
                 )
-            tasks.append((selector, own))
-    return named.values()
+            selection.selectors.append(selector)
+            if tree.is_tag:
+                selection.tasks.append(replace(task, name=selected.name))
+            else:
+                selection.tasks.append(task)
+    return selections.values()
 
 
 def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -> HarnessTask:
-    """A task or group that was checked, with its data and requests, under everything that is selected of it."""
+    """Load a task or group that was checked, with the protocols of all its selectors."""
     templates = TaskTemplates()
     tasks, group = load_tree(tree, selectors[0].name, templates)
     with quiet(), bounded_templates(templates):
         build = _TaskBuild(tree, tasks, group, templates)
-        variants = {each.shots: list(build.asked(each.shots)) for each in selectors}
-        data = build.dataset(next(iter(variants.values())), on_bad_item)
-        forms = {shots: task_form(build.called, asked, data) for shots, asked in variants.items()}
+        variants = {}
+        for selector in selectors:
+            if selector.shots not in variants:
+                variants[selector.shots] = list(build.read(selector.shots))
+        # All variants have the same items.
+        data = build.dataset(variants[selectors[0].shots], on_bad_item)
+        forms = {
+            shots: task_form(build.called, variant, data) for shots, variant in variants.items()
+        }
         protocols: dict[str, Protocol] = {}
-        for each in selectors:
-            protocols |= build.protocols(each, variants[each.shots], forms[each.shots][0])
-        unrendered = [
-            (rendered, reason) for _, rendered, reason in forms.values() if rendered is not None
-        ]
-        for _, reason in unrendered:
-            build.note(f"its requests are kept as the harness renders them: {reason}")
+        for selector in selectors:
+            axes = forms[selector.shots].axes
+            protocols |= build.protocols(selector, variants[selector.shots], axes)
+        rendered = []
+        for form in forms.values():
+            if form.rendered is not None:
+                rendered.append(form.rendered)
+                build.note(f"its requests are kept as the harness renders them: {form.reason}")
         return HarnessTask(
-            build.called, data, protocols, tuple(each for each, _ in unrendered), tuple(build.notes)
+            name=build.called,
+            data=data,
+            protocols=protocols,
+            rendered=tuple(rendered),
+            notes=tuple(build.notes),
         )
 
 
@@ -227,233 +264,293 @@ _LISTED = 24
 
 
 class _TaskBuild:
-    """The rows, data and protocols of one task or group; ``notes``, each once, by their texts."""
+    """Build the rows, data and protocols of a task or group, and collect ``notes``."""
 
     def __init__(
         self, tree: TaskTree, tasks: list[Any], group: Any | None, templates: TaskTemplates
     ) -> None:
-        self._tree, self._tasks, self._group, self._templates = tree, tasks, group, templates
+        self._tree = tree
+        self._tasks = tasks
+        self._group = group
+        self._templates = templates
         self.called = f"{PREFIX}{tree.name}"
         self.notes: dict[str, None] = {}
 
     def note(self, text: str) -> None:
-        """Tell whoever compares the numbers with the harness's."""
+        """Note a difference from the harness's numbers."""
         self.notes[f"{self.called}: {text}"] = None
 
-    def asked(self, shots: int | None) -> Iterator[AskedTask]:
-        """Every leaf with its rows, under ``shots`` where its file does not forbid them."""
-        tasks = self._tasks
-        fixed = [task for task in tasks if task.config.num_fewshot == 0]
-        if shots and len(fixed) == len(tasks):
+    def read(self, shots: int | None) -> Iterator[TaskData]:
+        """Yield every task with its rows, under ``shots`` unless its file forbids them."""
+        fixed = [task for task in self._tasks if task.config.num_fewshot == 0]
+        # The harness never changes num_fewshot: 0.
+        if shots and len(fixed) == len(self._tasks):
             raise ProtocolError(
                 f"{self.called} says num_fewshot: 0, which the harness never changes; leave out @{SHOTS}={shots}"
             )
         if shots and fixed:
             self.note(
-                f"{len(fixed)} of {len(tasks)} tasks say num_fewshot: 0 and stay without shots"
+                f"{len(fixed)} of {len(self._tasks)} tasks say num_fewshot: 0 and stay without shots"
             )
-        for task in tasks:
-            number = (
-                (task.config.num_fewshot or 0)
-                if shots is None or task.config.num_fewshot == 0
-                else shots
-            )
-            rows = _judged(task, list(asked_rows(task, number)))
-            subject = task.config.task if self._tree.group is not None else ""
-            if own := sum(row.own_shot for row in rows):
-                self.note(
-                    f"{own} of {len(rows)} rows of {task.config.task} stand among their own shots, as in the harness"
-                )
-            if digits := sum(row.read_as_index for row in rows):
-                self.note(
-                    f"the target of {digits} rows of {task.config.task} is the text of one choice, and counts as the "
-                    "index of another, as in the harness"
-                )
-            yield asked_task(task, subject, number, rows, self._templates)
+        for task in self._tasks:
+            number = shots
+            if shots is None or task.config.num_fewshot == 0:
+                number = task.config.num_fewshot
+            yield self._read_task(task, number or 0)
 
-    def dataset(self, asked: Sequence[AskedTask], on_bad_item: str) -> Dataset:
-        """The items of all tasks, and those of their pools; DataError where none, or with bad ones that count."""
-        refused = [
-            SkippedRow(f"{PREFIX}{each.task.config.task}", number, row.refused)
-            for each in asked
-            for number, row in enumerate(each.rows)
-            if row.refused is not None
-        ]
+    def _read_task(self, task: Any, shots: int) -> TaskData:
+        name = task.config.task
+        rows = _judged(task, list(task_rows(task, shots)))
+        own_shots = sum(row.own_shot for row in rows)
+        if own_shots:
+            self.note(
+                f"{own_shots} of {len(rows)} rows of {name} stand among their own shots, as in the harness"
+            )
+        indices = sum(row.read_as_index for row in rows)
+        if indices:
+            self.note(
+                f"the target of {indices} rows of {name} is the text of one choice, and counts as the "
+                "index of another, as in the harness"
+            )
+        subject = ""
+        if self._tree.group is not None:
+            subject = name
+        return task_data(task, subject, shots, rows, self._templates)
+
+    def dataset(self, tasks: Sequence[TaskData], on_bad_item: str) -> Dataset:
+        """Return the items of all tasks and of their pools.
+
+        Raises DataError if there are none, or for rows that can't be scored unless they are
+        skipped.
+        """
+        refused = []
+        for data in tasks:
+            file = f"{PREFIX}{data.task.config.task}"
+            for number, row in enumerate(data.rows):
+                if row.refused is not None:
+                    refused.append(SkippedRow(file, number, row.refused))
         if refused and on_bad_item == "error":
             lines = [f"{row.file}, row {row.row}: {row.reason}" for row in refused[:_LISTED]]
-            more = [f"and {len(refused) - _LISTED} more"] if len(refused) > _LISTED else []
+            if len(refused) > _LISTED:
+                lines.append(f"and {len(refused) - _LISTED} more")
             raise DataError(
                 f"{self.called}: {len(refused)} rows can't be asked; skip bad items to count them as missing",
-                [*lines, *more],
+                lines,
             )
-        splits: dict[str, list[Any]] = {}
-        for each in asked:
-            splits.setdefault(asked[0].split, []).extend(each.items)
-            for name, pool in each.pool.items():
+        split = tasks[0].split
+        # Pools of different tasks may have the same split.
+        splits: dict[str, list[Any]] = {split: []}
+        for data in tasks:
+            splits[split].extend(data.items)
+            for name, pool in data.pool.items():
                 splits.setdefault(name, []).extend(pool)
-        if not splits[asked[0].split]:
+        if not splits[split]:
             raise DataError(
                 f"{self.called} holds no row that can be asked, the first because {refused[0].reason}"
             )
-        tasks, group = self._tasks, self._group
-        about = (tasks[0].config.metadata if group is None else group.metadata) or {}
-        paths = ", ".join(dict.fromkeys(str(task.config.dataset_path) for task in tasks))
-        kind = "task" if group is None else f"group of {len(tasks)} tasks"
-        version = f"{kind} {self._tree.name}, version {about.get('version', 'none')}, data {paths}"
-        return Dataset(
-            self.called, splits, tuple(refused), read_with=f"lm-eval {harness_version()}: {version}"
-        )
+        read_with = f"lm-eval {harness_version()}: {self._version()}"
+        return Dataset(self.called, splits, tuple(refused), read_with=read_with)
+
+    def _version(self) -> str:
+        paths = ", ".join(dict.fromkeys(str(task.config.dataset_path) for task in self._tasks))
+        if self._group is None:
+            kind = "task"
+            metadata = self._tasks[0].config.metadata or {}
+        else:
+            kind = f"group of {len(self._tasks)} tasks"
+            metadata = self._group.metadata or {}
+        version = metadata.get("version", "none")
+        return f"{kind} {self._tree.name}, version {version}, data {paths}"
 
     def protocols(
-        self, selector: TaskSelector, asked: Sequence[AskedTask], form: Axes
+        self, selector: TaskSelector, tasks: Sequence[TaskData], form: Axes
     ) -> dict[str, Protocol]:
-        """The protocols that ``selector`` names, of tasks that are ``asked``, their requests in the axes ``form``.
+        """Return the protocols of ``selector`` by name; ``form``: the axes of the requests.
 
-        Raises ProtocolError for a metric that there is not, or that is not computed here.
+        Raises ProtocolError for a metric that does not exist, or is not computed here.
         """
-        own = {each.task.config.num_fewshot or 0 for each in asked}
-        shots = (
-            [f"{SHOTS}={selector.shots}"]
-            if selector.shots is not None and own != {selector.shots}
-            else []
-        )
-        named = {}
-        for metric, axes in self._metrics(selector.metric, asked).items():
+        shots = []
+        shots_of_tasks = {data.task.config.num_fewshot or 0 for data in tasks}
+        # A task's default number of shots is not spelled in the name.
+        if selector.shots is not None and shots_of_tasks != {selector.shots}:
+            shots.append(f"{SHOTS}={selector.shots}")
+        protocols = {}
+        for metric, axes in self._metrics(selector.metric, tasks).items():
             name = f"{self.called}:{metric}"
-            protocol = other = Protocol(benchmark=self.called, **{**COMMON, **form, **axes})
+            protocol = Protocol(benchmark=self.called, **{**COMMON, **form, **axes})
+            changes = list(shots)
             if selector.changes:
-                (other,) = change_axes({name: protocol}, selector.changes).values()
-            changes = [*shots, *([selector.changes] if other != protocol else [])]
-            named[f"{name}{CHANGES}{','.join(changes)}" if changes else name] = other
-        return named
+                (changed,) = change_axes({name: protocol}, selector.changes).values()
+                if changed != protocol:
+                    changes.append(selector.changes)
+                protocol = changed
+            if changes:
+                name = f"{name}{CHANGES}{','.join(changes)}"
+            protocols[name] = protocol
+        return protocols
 
-    def _metrics(self, wanted: str | None, asked: Sequence[AskedTask]) -> dict[str, dict[str, Any]]:
-        """Metric → axes: all of the tasks' own that are computed here, or the one that is ``wanted``."""
-        own = list(dict.fromkeys(name for each in asked for name in each.task.aggregation()))
-        kinds = {each.task.OUTPUT_TYPE for each in asked}
-        if len(kinds) > 1:
+    def _metrics(self, wanted: str | None, tasks: Sequence[TaskData]) -> dict[str, dict[str, Any]]:
+        """Return the axes of the ``wanted`` metric, or of all metrics of the tasks, by name."""
+        names: dict[str, None] = {}
+        for data in tasks:
+            names.update(dict.fromkeys(data.task.aggregation()))
+        output_types = {data.task.OUTPUT_TYPE for data in tasks}
+        if len(output_types) > 1:
             raise ProtocolError(
-                f"{self.called} mixes output types {', '.join(sorted(kinds))}; ask its tasks by themselves"
+                f"{self.called} mixes output types {', '.join(sorted(output_types))}; ask its tasks by themselves"
             )
-        ours, fallback = _OURS[kinds.pop()]
-        known = [*dict.fromkeys([*own, *(CHOICES if ours == "sum" else TARGETS), ours])]
-        if wanted is not None and wanted not in known:
+        ours = _OURS[output_types.pop()]
+        computed = list(dict.fromkeys([*names, *ours.computed, ours.metric]))
+        if wanted is not None and wanted not in computed:
             raise ProtocolError(
-                f"{self.called} has no metric {wanted!r}; {did_you_mean(wanted, known)}"
+                f"{self.called} has no metric {wanted!r}; {did_you_mean(wanted, computed)}"
             )
+        selected = list(names)
+        if wanted is not None:
+            selected = [wanted]
         metrics: dict[str, dict[str, Any]] = {}
-        for name in own if wanted is None else [wanted]:
-            axes = fallback if name == ours and ours not in own else _common_axes(name, asked)
-            if not isinstance(axes, str):
-                metrics[name] = {**axes, "aggregation": self._aggregation(name)}
-            elif wanted is None:
-                self.note(f"its metric {name} is not computed here: {axes}")
-            else:
-                raise ProtocolError(f"{self.called}: metric {name} is not computed here: {axes}")
-        if not metrics:
-            self.note(f"{ours}, which is asked instead, is no metric of its own")
-            return {ours: {**fallback, "aggregation": self._aggregation(ours)}}
-        return metrics
+        for name in selected:
+            try:
+                axes = ours.axes
+                if name != ours.metric or name in names:
+                    axes = _common_axes(name, tasks)
+            except _NotComputed as reason:
+                text = f"metric {name} is not computed here: {reason}"
+                if wanted is not None:
+                    raise ProtocolError(f"{self.called}: {text}") from reason
+                self.note(f"its {text}")
+                continue
+            metrics[name] = {**axes, "aggregation": self._aggregation(name)}
+        if metrics:
+            return metrics
+        self.note(f"{ours.metric}, which is asked instead, is no metric of its own")
+        return {ours.metric: {**ours.axes, "aggregation": self._aggregation(ours.metric)}}
 
     def _aggregation(self, metric: str) -> str:
-        """``micro`` where a group weights its tasks by their sizes, as the harness does unless told otherwise."""
+        """Return ``micro`` if a group weights tasks by their sizes, the harness's default."""
         if self._group is None:
             return "micro"
-        listed = {each.metric: each for each in self._group.aggregate_metric_list or ()}
-        if metric not in listed:
-            self.note(
-                f"the group says not how {metric} is averaged; here every row counts alike (micro)"
-            )
-            return "micro"
-        return "micro" if listed[metric].weight_by_size else "macro"
+        for declared in reversed(self._group.aggregate_metric_list or ()):
+            if declared.metric != metric:
+                continue
+            if declared.weight_by_size:
+                return "micro"
+            return "macro"
+        self.note(
+            f"the group says not how {metric} is averaged; here every row counts alike (micro)"
+        )
+        return "micro"
 
 
 Axes = Mapping[str, Any]
 
 
-def _common_axes(name: str, asked: Sequence[AskedTask]) -> Axes | str:
-    """The axes of a metric, where they are the same for all tasks, or why it is not computed here."""
-    every: list[Axes] = []
-    for each in asked:
-        task, own = each.task, name in each.task.aggregation()
-        if (aggregation := _other_aggregation(name, task)) is not None:
-            return f"the task {task.config.task} aggregates it by {aggregation}"
-        rows = [row for row in each.rows if row.refused is None]
-        if own and callable(task.config.process_results):
-            result = _probed(task, name, rows) if task.OUTPUT_TYPE == "multiple_choice" else None
-            if result is None or [row.gold for row in rows] != [row.gold for row in result[1]]:
-                return f"code of the task {task.config.task} computes it"
-            axes: Axes | str = {"score": "sum", "metric": result[0]}
-        elif len(asked) > 1 and not own:
-            return f"the task {task.config.task} does not have it; ask tasks by themselves"
+class _NotComputed(Exception):
+    """Tell why a metric of a task is not computed here."""
+
+
+def _common_axes(name: str, tasks: Sequence[TaskData]) -> Axes:
+    """Return the axes of a metric.  Raises _NotComputed if a task has none, or tasks differ."""
+    axes_of_tasks = []
+    for data in tasks:
+        task = data.task
+        has_metric = name in task.aggregation()
+        _check_aggregation(name, task)
+        rows = [row for row in data.rows if row.refused is None]
+        if has_metric and callable(task.config.process_results):
+            axes_of_tasks.append(_probed_axes(name, task, rows))
+        elif len(tasks) > 1 and not has_metric:
+            raise _NotComputed(
+                f"the task {task.config.task} does not have it; ask tasks by themselves"
+            )
         else:
-            axes = _metric_axes(name, task, rows)
-        if isinstance(axes, str):
-            return axes
-        every.append(axes)
-    if any(axes != every[0] for axes in every[1:]):
-        return "its tasks compute it in different ways; ask them by themselves"
-    return every[0]
+            axes_of_tasks.append(_metric_axes(name, task, rows))
+    first = axes_of_tasks[0]
+    if any(axes != first for axes in axes_of_tasks):
+        raise _NotComputed("its tasks compute it in different ways; ask them by themselves")
+    return first
 
 
-def _metric_axes(name: str, task: Any, rows: Sequence[AskedRow]) -> Axes | str:
-    """The axes that compute the metric ``name`` of ``task``, whose ``rows`` are those that can be asked, or why not."""
+def _probed_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
+    """Return the axes of a metric that code of the task computes."""
+    if task.OUTPUT_TYPE == "multiple_choice":
+        probed = _probed(task, name, rows)
+        if probed is not None and [row.gold for row in rows] == probed.golds:
+            return {"score": "sum", "metric": probed.metric}
+    raise _NotComputed(f"code of the task {task.config.task} computes it")
+
+
+def _metric_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
+    """Return the axes that compute the metric ``name`` of ``task`` on its usable ``rows``."""
     if task.OUTPUT_TYPE == "loglikelihood":
-        return TARGETS.get(name) or f"metric {name} is none of {', '.join(TARGETS)}"
+        if name not in TARGETS:
+            raise _NotComputed(f"metric {name} is none of {', '.join(TARGETS)}")
+        return TARGETS[name]
     if name not in CHOICES:
-        return f"metric {name} is none of {', '.join(CHOICES)}"
+        raise _NotComputed(f"metric {name} is none of {', '.join(CHOICES)}")
     if task.multiple_input and name not in ("acc", "exact_match"):
-        return (
+        raise _NotComputed(
             f"metric {name} means nothing where choices are contexts, as their texts are not scored"
         )
     if name == "acc_mutual_info" and task.multiple_target:
-        return f"metric {name} fails in the harness where rows have lists of targets"
-    return CHOICES[name](rows)
-
-
-def _other_aggregation(name: str, task: Any) -> str | None:
-    """How ``task`` makes one number of the rows' values of its metric ``name``; None where that is what is done here.
-
-    A task file may state it; a metric for which a task states nothing is averaged.
-    """
-    from lm_eval.api.registry import get_aggregation
-
-    stated = task.aggregation().get(name)
-    ours = ("perplexity",) if name == "perplexity" else ("mean", "nanmean")  # no value here is NaN
-    if stated is None or any(stated is get_aggregation(each) for each in ours):
-        return None
-    return str(getattr(stated, "__name__", stated))
-
-
-def _mean(
-    lengths: Mapping[str, Callable[[str], int]], own: Callable[[str], int]
-) -> Callable[[Sequence[AskedRow]], Axes | str]:
-    """The score, of those that divide by ``lengths`` of what is sent, whose are those that the harness divides by."""
-
-    def axes(rows: Sequence[AskedRow]) -> Axes | str:
-        pairs = {pair for row in rows for pair in zip(row.continuations, row.choices, strict=True)}
-        for score, length in lengths.items():
-            if all(length(sent) == own(choice) for sent, choice in pairs):
-                return {"score": score}
-        sent, choice = next(iter(pairs))
-        return f"it divides by the length of {choice[:40]!r}, and no score here by that of {sent[:40]!r}"
-
+        raise _NotComputed(f"metric {name} fails in the harness where rows have lists of targets")
+    axes = CHOICES[name]
+    if isinstance(axes, _Lengths):
+        return axes.axes(rows)
     return axes
 
 
-CHOICES: Mapping[str, Callable[[Sequence[AskedRow]], Axes | str]] = {
-    "acc": lambda rows: {"score": "sum"},
-    "acc_norm": _mean(
-        {"char_mean_bare": lambda text: len(text.removeprefix(" ")), "char_mean": len}, len
-    ),
-    "acc_bytes": _mean(
-        {"byte_mean_bare": lambda text: len(text.removeprefix(" ").encode())},
-        lambda choice: len(choice.encode()),
-    ),
-    "acc_mutual_info": lambda rows: {"score": "pmi", "null": ""},
-    "exact_match": lambda rows: TARGETS["acc"],
-}
-"""Metrics of tasks with choices (lm_eval/api/task.py, 0.4.13, process_results)."""
+def _check_aggregation(name: str, task: Any) -> None:
+    """Check that ``task`` aggregates a metric by our average.  Raises _NotComputed."""
+    from lm_eval.api.registry import get_aggregation
+
+    # No value here is NaN, so both means are the same.
+    ours: tuple[str, ...] = ("mean", "nanmean")
+    if name == "perplexity":
+        ours = ("perplexity",)
+    # A metric for which a task declares nothing is averaged.
+    declared = task.aggregation().get(name)
+    if declared is None or any(declared is get_aggregation(aggregation) for aggregation in ours):
+        return
+    aggregation = getattr(declared, "__name__", declared)
+    raise _NotComputed(f"the task {task.config.task} aggregates it by {aggregation}")
+
+
+def _bare_chars(text: str) -> int:
+    return len(text.removeprefix(" "))
+
+
+def _byte_count(text: str) -> int:
+    return len(text.encode())
+
+
+def _bare_bytes(text: str) -> int:
+    return _byte_count(text.removeprefix(" "))
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """Hold the length of a choice by which the ``harness`` divides, and those of our ``scores``.
+
+    The harness measures the choice of the data, and our scores measure the text that is scored.
+    """
+
+    harness: Callable[[str], int]
+    scores: Mapping[str, Callable[[str], int]]
+
+    def axes(self, rows: Sequence[TaskRow]) -> Axes:
+        """Return the first score whose lengths are the harness's in all ``rows``."""
+        pairs: dict[tuple[str, str], None] = {}
+        for row in rows:
+            pairs.update(dict.fromkeys(zip(row.continuations, row.choices, strict=True)))
+        for score, length in self.scores.items():
+            if all(length(text) == self.harness(choice) for text, choice in pairs):
+                return {"score": score}
+        text, choice = next(iter(pairs))
+        raise _NotComputed(
+            f"it divides by the length of {choice[:40]!r}, and no score here by that of {text[:40]!r}"
+        )
+
 
 TARGETS: Mapping[str, Axes] = {
     "acc": {"score": "greedy", "decision": "greedy-match"},
@@ -461,81 +558,114 @@ TARGETS: Mapping[str, Axes] = {
 }
 """Metrics of tasks with one target."""
 
-_OURS: Mapping[str, tuple[str, Axes]] = {
-    "multiple_choice": ("sum", {"score": "sum"}),
-    "loglikelihood": ("greedy", TARGETS["acc"]),
+CHOICES: Mapping[str, Axes | _Lengths] = {
+    "acc": {"score": "sum"},
+    "acc_norm": _Lengths(len, {"char_mean_bare": _bare_chars, "char_mean": len}),
+    "acc_bytes": _Lengths(_byte_count, {"byte_mean_bare": _bare_bytes}),
+    "acc_mutual_info": {"score": "pmi", "null": ""},
+    "exact_match": TARGETS["acc"],
 }
-"""What is asked where nothing of a task's own is computed here, by output type: its name and axes."""
+"""Metrics of tasks with choices (lm_eval/api/task.py, 0.4.13, process_results)."""
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """Hold the metrics ``computed`` for an output type, and ours for tasks without them."""
+
+    metric: str
+    axes: Axes
+    computed: Iterable[str]
+
+
+_OURS: Mapping[str, _Ours] = {
+    "multiple_choice": _Ours("sum", {"score": "sum"}, CHOICES),
+    "loglikelihood": _Ours("greedy", TARGETS["acc"], TARGETS),
+}
 
 _CLOSE = 1e-6
-"""The most by which a credit may differ."""
+"""Largest difference between two equal credits."""
 
 
-def _judged(task: Any, rows: list[AskedRow]) -> list[AskedRow]:
-    """The rows with the right answers that the task's own code has, where it scores by code that we recognise."""
+def _judged(task: Any, rows: list[TaskRow]) -> list[TaskRow]:
+    """Return the rows with the right choices of the task's code, if its scores are recognised."""
     if not callable(task.config.process_results) or task.OUTPUT_TYPE != "multiple_choice":
         return rows
-    asked = [row for row in rows if row.contexts]
+    # Code of a task may read the right choice from another field of the row.
+    scored = [row for row in rows if row.contexts]
     for name in task.aggregation():
-        if (result := _probed(task, name, asked)) is not None:
-            judged = iter(result[1])
-            return [replace(next(judged), refused=None) if row.contexts else row for row in rows]
+        probed = _probed(task, name, scored)
+        if probed is None:
+            continue
+        golds = iter(probed.golds)
+        judged = []
+        for row in rows:
+            if row.contexts:
+                row = replace(row, gold=next(golds), refused=None)
+            judged.append(row)
+        return judged
     return rows
 
 
-def _probed(task: Any, name: str, rows: Sequence[AskedRow]) -> tuple[str, list[AskedRow]] | None:
-    """Our metric that gives every row the credit that ``task.process_results`` gives it as ``name``, and the rows with
-    their right choices as that code has them.
+@dataclass(frozen=True)
+class _Probed:
+    """Hold the metric of ours that code of a task computes, and its right choices."""
 
-    None where there is none.  Which choices are right shows where one of them has all the probability.
-    """
-    judged = []
+    metric: str
+    golds: list[tuple[int, ...]]
+
+
+def _probed(task: Any, name: str, rows: Sequence[TaskRow]) -> _Probed | None:
+    """Return our metric that equals the metric ``name`` of the task's code, None if none does."""
+    golds = []
     for row in rows:
-        if (gold := _right(task, name, row)) is None:
+        gold = _right(task, name, row)
+        if gold is None:
             return None
-        judged.append(replace(row, gold=gold))
+        golds.append(gold)
     random = np.random.default_rng(0)
     draws = [[random.normal(-10, 4, len(row.choices)) for _ in range(4)] for row in rows]
-    for metric in (
-        "acc",
-        "mc2",
-        "mc1",
-    ):  # what code may compute of summed log-likelihoods, tried in this order
+    # Metrics that code may compute of summed log-likelihoods, the most usual first.
+    for metric in ("acc", "mc2", "mc1"):
         if all(
-            _agrees(task, name, metric, row, own) for row, own in zip(judged, draws, strict=True)
+            _agrees(task, name, metric, replace(row, gold=gold), scores)
+            for row, gold, scores in zip(rows, golds, draws, strict=True)
         ):
-            return metric, judged
+            return _Probed(metric, golds)
     return None
 
 
-def _right(task: Any, name: str, row: AskedRow) -> tuple[int, ...] | None:
+def _right(task: Any, name: str, row: TaskRow) -> tuple[int, ...] | None:
+    """Return the choices with the credit 1 if they are likeliest, None if a credit is odd."""
     gold = []
     for choice in range(len(row.choices)):
-        value = _theirs(
-            task, name, row, np.where(np.arange(len(row.choices)) == choice, -1e-3, -600.0)
-        )
-        if not min(abs(value), abs(value - 1)) < _CLOSE:
+        # The choice has nearly all the probability.
+        scores = np.full(len(row.choices), -600.0)
+        scores[choice] = -1e-3
+        credit = _credit(task, name, row, scores)
+        if not min(abs(credit), abs(credit - 1)) < _CLOSE:
             return None
-        if value > 0.5:
+        if credit > 0.5:
             gold.append(choice)
-    return tuple(gold) or None
+    if not gold:
+        return None
+    return tuple(gold)
 
 
-def _agrees(task: Any, name: str, metric: str, row: AskedRow, draws: Sequence[Any]) -> bool:
-    """Whether our ``metric`` gives a row the task's credit under each of ``draws``."""
+def _agrees(task: Any, name: str, metric: str, row: TaskRow, draws: Sequence[Any]) -> bool:
+    """Return whether our ``metric`` gives a row the task's credit under each of ``draws``."""
     gold = np.isin(np.arange(len(row.choices)), row.gold)
     for scores in draws:
         ours = CREDITS[metric](scores, np.array([0, len(scores)]), gold, "first").credit[0]
-        if not abs(float(ours) - _theirs(task, name, row, scores)) <= _CLOSE:
+        if not abs(float(ours) - _credit(task, name, row, scores)) <= _CLOSE:
             return False
     return True
 
 
-def _theirs(task: Any, name: str, row: AskedRow, scores: Any) -> float:
-    """What the task's code says; infinite where it fails or says no number."""
+def _credit(task: Any, name: str, row: TaskRow, scores: Any) -> float:
+    """Return the credit of the task's code, infinite if it fails or returns no number."""
+    results = [(float(score), False) for score in scores]
     try:
-        return float(
-            task.process_results(row.doc, [(float(score), False) for score in scores])[name]
-        )
+        return float(task.process_results(row.doc, results)[name])
+    # Code of a stranger's file may raise anything.
     except Exception:
         return float("inf")

@@ -1,14 +1,14 @@
-"""What a selector of harness tasks says, what a task file says, and what of it is code.
+"""Read selectors and files of harness tasks, and find the code that they would run.
 
-The harness itself finds tasks, groups and tags, loads them and makes their requests (``load.py``).  Here its files are
-read as data, with what they include, so that nothing of a stranger's file runs before it is known to be code.
+The harness finds tasks, groups and tags, loads them and makes their requests (``load.py``).  Here
+its files are read as data, with their includes, so that no code of a stranger's file runs unseen.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,20 +18,23 @@ from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.util.files import read_text
 
 PREFIX = "lm-eval:"
-"""What every such name begins with."""
+"""Prefix of the name of every harness task."""
 
 SHOTS = "shots"
-"""The axis that the harness itself changes, as its option for the number of few-shot examples."""
+"""Axis that the harness changes by its option for the number of few-shot examples."""
 
 _FILE = re.compile(r"(.*\.ya?ml)(?=$|:|@)(.*)", re.DOTALL)
+
+# Groups inside groups are called GROUP::NAME.
+_NAME = re.compile(r"((?:::|[^:@])*)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSelector:
-    """A task, group or tag by ``name``, or a task file by its path.
+    """Select a task, group or tag by ``name``, or a task file by its path.
 
-    ``metric``: one of its metrics, all when None.  ``shots``: few-shot examples, the task's own number when None.
-    ``changes``: axes that differ, spelled as in ``NAME@AXIS=VALUE``; empty for none.
+    ``metric``: one of its metrics, None for all.  ``shots``: few-shot examples, None for the task's
+    number.  ``changes``: axes that differ, spelled as in ``NAME@AXIS=VALUE``; empty for none.
     """
 
     name: str
@@ -41,45 +44,47 @@ class TaskSelector:
 
 
 def parse_task(selector: str) -> TaskSelector:
-    """What a selector says: ``lm-eval:arc_easy:acc_norm@shots=5`` (the metric may stand last, too).
+    """Parse a selector such as ``lm-eval:arc_easy:acc_norm@shots=5``.
 
-    Raises ProtocolError for one that says nothing or is malformed.
+    The metric may also come last.
+    Raises ProtocolError if it is malformed.
     """
-    from choicewise.protocols.between import (
-        CHANGES,
-        split_changes,
-    )  # which a line without tasks does not need
+    # A line without tasks does not need these modules.
+    from choicewise.protocols.between import CHANGES, split_changes
 
     spelled = selector.removeprefix(PREFIX)
-    if match := _FILE.fullmatch(spelled):
-        name, rest = match[1], match[2]
-    else:
-        place = re.search(
-            "[:@]", spelled.replace("::", "\0\0")
-        )  # groups inside groups are called GROUP::NAME
-        name, rest = (
-            (spelled[: place.start()], spelled[place.start() :]) if place else (spelled, "")
-        )
-    before, changes = split_changes(rest)
-    changes, _, last = changes.partition(":")
+    match = _FILE.fullmatch(spelled) or _NAME.fullmatch(spelled)
+    assert match is not None
+    name = match[1]
+    before, spelled_changes = split_changes(match[2])
+    spelled_changes, _, last = spelled_changes.partition(":")
     metric = before.removeprefix(":") or last or None
-    if not name or (CHANGES in rest and not changes) or (last and before):
+    lacks_changes = CHANGES in match[2] and not spelled_changes
+    has_two_metrics = bool(last and before)
+    if not name or lacks_changes or has_two_metrics:
         raise ProtocolError(
             f"{selector!r} names no task; write {PREFIX}TASK, {PREFIX}TASK:METRIC, {PREFIX}TASK@shots=5 or "
             f"{PREFIX}PATH.yaml"
         )
-    own = [change for change in changes.split(",") if change]
-    shots = [change.partition("=")[2] for change in own if change.startswith(f"{SHOTS}=")]
-    if any(not (each.isascii() and each.isdigit()) for each in shots) or len(shots) > 1:
-        raise ProtocolError(
-            f"{selector!r}: {SHOTS} is {', '.join(shots)!r}; it must be one whole number"
-        )
-    others = ",".join(change for change in own if not change.startswith(f"{SHOTS}="))
-    return TaskSelector(name, metric, int(shots[0]) if shots else None, others)
+    shots = []
+    changes = []
+    for change in filter(None, spelled_changes.split(",")):
+        if change.startswith(f"{SHOTS}="):
+            shots.append(change.partition("=")[2])
+        else:
+            changes.append(change)
+    number = None
+    if shots:
+        if len(shots) > 1 or not re.fullmatch("[0-9]+", shots[0]):
+            raise ProtocolError(
+                f"{selector!r}: {SHOTS} is {', '.join(shots)!r}; it must be one whole number"
+            )
+        number = int(shots[0])
+    return TaskSelector(name, metric, number, ",".join(changes))
 
 
-class Place(NamedTuple):
-    """Where a key stands: a file, and a line counted from 1."""
+class Position(NamedTuple):
+    """Name the file and the line (from 1) of a key."""
 
     file: Path
     line: int
@@ -89,97 +94,105 @@ class Place(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A value that names Python code: the ``key`` it belongs to (``fewshot_config.samples``), and what it names."""
+    """Name Python code in the value of a ``key`` such as ``fewshot_config.samples``."""
 
-    place: Place
+    position: Position
     key: str
     names: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.key}: {self.names}"
+        return f"{self.position}: {self.key}: {self.names}"
 
 
-Keys = Mapping[str, tuple[Any, Place]]
-"""The value of each key, and where it stands."""
+Keys = Mapping[str, tuple[Any, Position]]
+"""Value and position of each key."""
 
 
-class TaskFile(NamedTuple):
-    """A task file with everything that it includes.
+@dataclass(frozen=True)
+class TaskFile:
+    """Hold a task file with everything that it includes.
 
-    ``keys``: those of the file over those it includes; ``files``: itself and what it includes; ``code``: every
-    ``!function`` there, also where another file's key replaces it, as the harness imports that all the same.
+    ``keys``: those of the file over those it includes.  ``files``: itself and its includes.
+    ``code``: every ``!function`` in them, also if another file's key replaces it, because the
+    harness imports it all the same.
     """
 
-    keys: Keys
-    files: list[Path]
-    code: list[Code]
+    keys: Keys = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    code: list[Code] = field(default_factory=list)
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a group of tasks."""
+        """Return whether it is a group of tasks."""
         return "group" in self.keys and "class" not in self.keys
 
 
 class Leaf(NamedTuple):
-    """A task as it will be loaded: its ``name`` and its ``keys``."""
+    """Hold the ``name`` and the ``keys`` of a task to be loaded."""
 
     name: str
     keys: Keys
 
     def get(self, key: str) -> Any:
-        """The value of a key; None where it has none."""
-        return self.keys[key][0] if key in self.keys else None
+        """Return the value of a key, None if it has none."""
+        if key not in self.keys:
+            return None
+        value, _ = self.keys[key]
+        return value
 
 
 _FUNCTION = "!function"
-"""The tag of a value that the harness imports, and so runs, while it reads a file."""
+"""Tag of a value that the harness imports, and so runs, while it reads a file."""
 
 _LARGEST = 5_000_000
 """Bytes of a task file; those of the harness have up to some hundred thousand."""
 
 
 class _CodeName(str):
-    """The text of a ``!function`` value, which stands for what the harness would import."""
+    """Hold the text of a ``!function`` value, which the harness would import."""
 
 
 def read_task_file(path: Path) -> TaskFile:
-    """The file at ``path``, merged with what it includes as the harness merges (lm_eval/tasks/_yaml_loader.py, 0.4.13).
+    """Read a task file, merged with its includes (lm_eval/tasks/_yaml_loader.py, 0.4.13).
 
-    Raises ProtocolError, with file and line, for what is no YAML, has a tag but ``!function``, is no mapping, includes
-    what is not there, or includes a file twice or itself.
+    Raises ProtocolError, with file and line, for a file that is no YAML, has a tag but
+    ``!function``, is no mapping, or includes an absent file, a file twice, or itself.
     """
-    files, code = list[Path](), list[Code]()
-    return TaskFile(_merged(path.expanduser().resolve(), files, code, ()), files, code)
+    file = TaskFile()
+    keys = _merged(path.expanduser().resolve(), file, ())
+    return TaskFile(keys, file.files, file.code)
 
 
-def _merged(
-    path: Path, files: list[Path], code: list[Code], heirs: tuple[Path, ...]
-) -> dict[str, tuple[Any, Place]]:
-    """The keys of one file over those that it includes; they are added to ``files``, and what they call to ``code``."""
+def _merged(path: Path, into: TaskFile, heirs: tuple[Path, ...]) -> dict[str, tuple[Any, Position]]:
+    """Return the keys of a file over its includes'; add paths and code to ``into``."""
     if path in heirs:
-        circle = " includes ".join(str(each) for each in (*heirs[heirs.index(path) :], path))
-        raise ProtocolError(f"{circle}: a circle; remove one of the includes")
-    if path in files:
+        circle = (*heirs[heirs.index(path) :], path)
+        names = " includes ".join(map(str, circle))
+        raise ProtocolError(f"{names}: a circle; remove one of the includes")
+    if path in into.files:
         raise ProtocolError(
             f"{path} is included twice by {heirs[0]}, which the harness refuses; include it once"
         )
-    files.append(path)
-    own = _read(path, code)
-    includes, here = own.pop("include", ([], Place(path, 1)))
-    keys: dict[str, tuple[Any, Place]] = {}
-    for name in includes if isinstance(includes, list) else [includes]:
+    into.files.append(path)
+    keys_of_file = _read(path, into.code)
+    includes, position = keys_of_file.pop("include", ([], Position(path, 1)))
+    if not isinstance(includes, list):
+        includes = [includes]
+    keys: dict[str, tuple[Any, Position]] = {}
+    for name in includes:
         if not isinstance(name, str) or isinstance(name, _CodeName):
-            raise ProtocolError(f"{here}: include is {name!r}; it must be the name of a file")
+            raise ProtocolError(f"{position}: include is {name!r}; it must be the name of a file")
         inner = (path.parent / name).expanduser().resolve()
         if not inner.is_file():
-            raise ProtocolError(f"{here}: include names {name}, and {inner} is no file")
-        keys |= _merged(inner, files, code, (*heirs, path))
+            raise ProtocolError(f"{position}: include names {name}, and {inner} is no file")
+        keys |= _merged(inner, into, (*heirs, path))
+        # A list of tasks is not inherited.
         keys.pop("task_list", None)
-    return keys | own
+    return keys | keys_of_file
 
 
-def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
-    """The keys of one file and their places; what it calls is added to ``code``."""
+def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Position]]:
+    """Return the keys of a file with their positions; its calls are added to ``code``."""
     import yaml
 
     try:
@@ -194,14 +207,13 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(node, yaml.MappingNode):
             raise ProtocolError(f"{path} holds no keys; write a task as `task: NAME` and so on")
-        code += (
-            Code(Place(path, line), key, spelled) for line, key, spelled in _calls(node, "", set())
-        )
-        places = {str(key.value): Place(path, key.start_mark.line + 1) for key, _ in node.value}
+        code += _calls(node, path, "", set())
         config = yaml.load(text, Loader=_loader(yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = path if mark is None else Place(path, mark.line + 1)
+        where: Path | Position = path
+        if mark is not None:
+            where = Position(path, mark.line + 1)
         raise ProtocolError(
             f"{where}: no valid task file: {error.problem or error.context}"
         ) from error
@@ -209,50 +221,65 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Place]]:
         raise ProtocolError(
             f"{path} is no valid task file: {str(error)[:200] or type(error).__name__}"
         ) from error
-    if wrong := [key for key in config if not isinstance(key, str)]:
-        raise ProtocolError(f"{path}: key {wrong[0]!r} is no text; write it in quotes")
-    return {key: (value, places.get(key, Place(path, 1))) for key, value in config.items()}
+    positions = {}
+    for key, _ in node.value:
+        positions[str(key.value)] = Position(path, key.start_mark.line + 1)
+    keys = {}
+    for key, value in config.items():
+        if not isinstance(key, str):
+            raise ProtocolError(f"{path}: key {key!r} is no text; write it in quotes")
+        # Keys of a merge (<<) have no position of their own.
+        keys[key] = (value, positions.get(key, Position(path, 1)))
+    return keys
 
 
 def _loader(base: Any) -> Any:
-    """A loader of YAML like ``base``, with functions unresolved."""
+    """Return a loader of YAML like ``base`` that leaves functions unresolved."""
+
+    def code_name(loader: Any, node: Any) -> _CodeName:
+        return _CodeName(loader.construct_scalar(node))
+
     loader: Any = type("Loader", (base,), {})
-    loader.add_constructor(_FUNCTION, lambda loader, node: _CodeName(loader.construct_scalar(node)))
+    loader.add_constructor(_FUNCTION, code_name)
     return loader
 
 
-def _calls(node: Any, key: str, seen: set[int]) -> Iterator[tuple[int, str, str]]:
-    """(line, key, text) of every ``!function`` below a node of YAML, which anchors can make a circle."""
+def _calls(node: Any, path: Path, key: str, seen: set[int]) -> Iterator[Code]:
+    """Yield every ``!function`` in a node of YAML."""
     import yaml
 
+    # Anchors can make the nodes a circle.
     if id(node) in seen:
         return
     seen.add(id(node))
     if node.tag == _FUNCTION:
-        yield node.start_mark.line + 1, key or "the file", str(node.value)
+        position = Position(path, node.start_mark.line + 1)
+        yield Code(position, key or "the file", str(node.value))
     elif isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            for each in (name, value):
-                yield from _calls(each, f"{key}.{name.value}".strip("."), seen)
+            inner_key = f"{key}.{name.value}".strip(".")
+            yield from _calls(name, path, inner_key, seen)
+            yield from _calls(value, path, inner_key, seen)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            yield from _calls(value, f"{key}[{number}]", seen)
+            yield from _calls(value, path, f"{key}[{number}]", seen)
 
 
 _DEEPEST = 200
-"""Levels of lists in lists; the parser in C that the harness uses ends the process some thousand levels below."""
+"""Levels of nested lists; some thousands end the process in the harness's parser."""
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ProtocolError for a file below ``folder`` that holds up or ends whoever reads it, as the harness reads all.
+    """Check the files below ``folder``, all of which the harness reads, and their includes.
 
-    That is a pipe, a device, and what is too large or too deep, also where a task file includes it.  Other faults of a
-    file matter only to who asks for its tasks.
+    Raises ProtocolError for a pipe, a device, and a file that is too large or too deep, which would
+    hold up or end the process.  Other faults of a file matter only to who selects its tasks.
     """
     import yaml
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
+    waiting = list(folder.rglob("*.yaml"))
+    seen: set[Path] = set()
     while waiting:
         try:
             path = waiting.pop().resolve()
@@ -263,31 +290,47 @@ def check_folder(folder: Path) -> None:
                 raise ProtocolError(
                     f"{path} is no task file, and the harness reads all of {folder}; remove it there"
                 )
-            depth, text = 0, path.read_bytes()
-            for event in yaml.parse(text, Loader=base):
-                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
-                    event, yaml.CollectionEndEvent
+            content = path.read_bytes()
+            if _depth(content, base) > _DEEPEST:
+                raise ProtocolError(
+                    f"{path} has more than {_DEEPEST} levels; remove it from {folder}"
                 )
-                if depth > _DEEPEST:
-                    raise ProtocolError(
-                        f"{path} has more than {_DEEPEST} levels; remove it from {folder}"
-                    )
-            config = yaml.load(text, Loader=_loader(base))
+            config = yaml.load(content, Loader=_loader(base))
         except (yaml.YAMLError, OSError, ValueError):
             continue
-        includes = config.get("include") if isinstance(config, dict) else None
-        names = includes if isinstance(includes, list) else [includes]
-        waiting += [path.parent / name for name in names if isinstance(name, str)]
+        if not isinstance(config, dict):
+            continue
+        includes = config.get("include")
+        if not isinstance(includes, list):
+            includes = [includes]
+        waiting += [path.parent / name for name in includes if isinstance(name, str)]
+
+
+def _depth(content: bytes, loader: Any) -> int:
+    """Return how deep lists and mappings are nested, counted to one level beyond the limit."""
+    import yaml
+
+    depth = 0
+    deepest = 0
+    for event in yaml.parse(content, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            deepest = max(depth, deepest)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if deepest > _DEEPEST:
+            break
+    return deepest
 
 
 GROUP_KEYS = ("group", "group_alias", "task", "aggregate_metric_list", "metadata")
-"""Keys of a group itself; all its others are overrides of its tasks."""
+"""Keys of a group itself; all others are overrides of its tasks."""
 
-ASKED = ("multiple_choice", "loglikelihood")
-"""Output types that are asked here."""
+OUTPUT_TYPES = ("multiple_choice", "loglikelihood")
+"""Output types of tasks that can be scored here."""
 
 _PLAIN_FORMATS = ("json", "csv", "parquet", "arrow", "text")
-"""Formats of data files that hold nothing but data; of the others of ``datasets``, some hold pickles or queries."""
+"""Formats of plain data; of the others of ``datasets``, some hold pickles or queries."""
 
 _STRUCTURE = {"task", "tag", "group", "task_list", "class", "include"}
 _UNUSED = {
@@ -298,42 +341,59 @@ _UNUSED = {
 
 
 def further_code(leaf: Leaf) -> Iterator[Code]:
-    """What of a task runs code though no ``!function`` says so: loading scripts, classes, metrics by name."""
+    """Yield the code of a task without ``!function``: loading scripts, classes, metrics by name."""
+    path = leaf.get("dataset_path")
+    kwargs = leaf.get("dataset_kwargs")
+    if isinstance(kwargs, dict) and kwargs.get("trust_remote_code"):
+        position = leaf.keys["dataset_kwargs"][1]
+        key = "dataset_kwargs.trust_remote_code"
+        yield Code(position, key, "the loading script of the data")
+        if path is not None:
+            # The keyword may be of a file that is trusted, and the path of one that is not.
+            yield _key_code(leaf, "dataset_path", f"{path}: its loading script")
+    if isinstance(path, str) and not isinstance(path, _CodeName) and _runs(path):
+        names = f"{path}: a script, or a format that can hold code"
+        yield _key_code(leaf, "dataset_path", names)
+    if "class" in leaf.keys and not isinstance(leaf.get("class"), _CodeName):
+        yield _key_code(leaf, "class", str(leaf.get("class")))
+    for metric in leaf.get("metric_list") or ():
+        script = _metric_script(leaf, metric)
+        if script:
+            yield _key_code(leaf, "metric_list", script)
 
+
+def _key_code(leaf: Leaf, key: str, names: str) -> Code:
+    _, position = leaf.keys[key]
+    return Code(position, key, names)
+
+
+def _metric_script(leaf: Leaf, metric: Any) -> str:
+    """Return the script that computes a metric, in words, "" if the harness computes it."""
     from lm_eval.api.registry import METRIC_REGISTRY
 
-    def code(key: str, names: str) -> Code:
-        return Code(leaf.keys[key.partition(".")[0]][1], key, names)
-
-    kwargs, path, kind = leaf.get("dataset_kwargs"), leaf.get("dataset_path"), leaf.get("class")
-    if isinstance(kwargs, dict) and kwargs.get("trust_remote_code"):
-        yield code("dataset_kwargs.trust_remote_code", "the loading script of the data")
-        if path is not None:
-            yield code(
-                "dataset_path", f"{path}: its loading script"
-            )  # the other key may be of a trusted file
-    if isinstance(path, str) and not isinstance(path, _CodeName) and _runs(path):
-        yield code("dataset_path", f"{path}: a script, or a format that can hold code")
-    if "class" in leaf.keys and not isinstance(kind, _CodeName):
-        yield code("class", str(kind))
-    for metric in leaf.get("metric_list") or ():
-        name = metric.get("metric") if isinstance(metric, dict) else None
-        if isinstance(name, str) and not isinstance(name, _CodeName):
-            if metric.get("hf_evaluate"):
-                yield code("metric_list", f"{name}: a script of the package evaluate")
-            elif leaf.get("process_results") is None and name not in METRIC_REGISTRY:
-                yield code(
-                    "metric_list",
-                    f"{name}: no metric of the harness, so a script of the package evaluate",
-                )
+    if not isinstance(metric, dict):
+        return ""
+    name = metric.get("metric")
+    if not isinstance(name, str) or isinstance(name, _CodeName):
+        return ""
+    if metric.get("hf_evaluate"):
+        return f"{name}: a script of the package evaluate"
+    if leaf.get("process_results") is None and name not in METRIC_REGISTRY:
+        return f"{name}: no metric of the harness, so a script of the package evaluate"
+    return ""
 
 
 def _runs(path: str) -> bool:
-    """Whether opening the data at ``path`` can run code."""
+    """Return whether opening the data at ``path`` can run code."""
+    if path.endswith(".py"):
+        return True
+    # The library datasets runs the script of a folder that has its name.
     folder = Path(path)
-    script = path.endswith(".py") or (folder.is_dir() and (folder / f"{folder.name}.py").exists())
-    builder = path.isidentifier() and find_spec(f"datasets.packaged_modules.{path}") is not None
-    return script or (builder and path not in _PLAIN_FORMATS)
+    if folder.is_dir() and (folder / f"{folder.name}.py").exists():
+        return True
+    if not path.isidentifier() or path in _PLAIN_FORMATS:
+        return False
+    return find_spec(f"datasets.packaged_modules.{path}") is not None
 
 
 def check_tasks(
@@ -343,78 +403,99 @@ def check_tasks(
     code: Sequence[Code],
     allow_code: bool,
 ) -> None:
-    """Raise ProtocolError with everything that keeps the tasks called ``name`` from being loaded.
+    """Check that the tasks called ``name`` can be loaded.
 
-    ``group``: the keys of the group, if it is one.  ``code`` is named with file and line, unless it is allowed.
+    ``group``: the keys of the group, None for a task.  Raises ProtocolError with all problems, and
+    with all ``code`` unless it is allowed.
     """
-    problems = [problem for leaf in leaves for problem in _problems(leaf)]
-    if group is not None:
-        known = {*GROUP_KEYS, *_keys_of_tasks()[0], *_STRUCTURE}
-        unknown = [key for key in group if key not in known]
-        problems += [
-            f"group {name}: {key} is no key; {did_you_mean(key, known)}" for key in unknown
-        ]
+    problems: dict[str, None] = {}
+    for leaf in leaves:
+        problems.update(dict.fromkeys(_problems(leaf)))
+    known_keys = {*GROUP_KEYS, *_task_keys(), *_STRUCTURE}
+    for key in group or ():
+        if key not in known_keys:
+            problem = f"group {name}: {key} is no key; {did_you_mean(key, known_keys)}"
+            problems[problem] = None
     if problems:
-        raise ProtocolError.of_problems(list(dict.fromkeys(problems)))
+        raise ProtocolError.of_problems(list(problems))
+    # Problems come first: they remain if the code is allowed.
     if code and not allow_code:
-        lines = [str(each) for each in dict.fromkeys(code)]
-        more = [f"and {len(lines) - 24} more"] if len(lines) > 24 else []
+        lines = list(map(str, dict.fromkeys(code)))
+        listed = lines[:24]
+        if len(lines) > 24:
+            listed.append(f"and {len(lines) - 24} more")
         raise ProtocolError(
             f"task {name} runs Python code of its files with your rights: read it, and allow task code to ask the "
             "task all the same",
-            [*lines[:24], *more],
+            listed,
         )
 
 
 @lru_cache(maxsize=1)
-def _keys_of_tasks() -> tuple[set[str], set[str]]:
-    """The keys that the harness knows in a task, and in its ``fewshot_config``."""
+def _task_keys() -> set[str]:
+    """Return the keys of a task that the harness reads."""
     from lm_eval.api.task import TaskConfig
+
+    return {axis.name for axis in fields(TaskConfig)}
+
+
+@lru_cache(maxsize=1)
+def _shot_keys() -> set[str]:
+    """Return the keys of ``fewshot_config`` that the harness reads."""
     from lm_eval.config.task import FewshotConfig
 
-    return {axis.name for axis in fields(TaskConfig)}, {axis.name for axis in fields(FewshotConfig)}
+    return {axis.name for axis in fields(FewshotConfig)}
 
 
 def _problems(leaf: Leaf) -> Iterator[str]:
-    if (output := leaf.get("output_type")) not in ASKED:
-        unsaid = (
-            " (it says none, which means generate_until)" if "output_type" not in leaf.keys else ""
-        )
-        output = "generate_until" if unsaid else output
-        yield f"task {leaf.name} has output type {output}; here are asked {' and '.join(ASKED)}{unsaid}"
+    """Yield why a task can't be scored here."""
+    output_type = leaf.get("output_type")
+    if output_type not in OUTPUT_TYPES:
+        unsaid = ""
+        if "output_type" not in leaf.keys:
+            output_type = "generate_until"
+            unsaid = " (it says none, which means generate_until)"
+        yield f"task {leaf.name} has output type {output_type}; here are asked {' and '.join(OUTPUT_TYPES)}{unsaid}"
         return
-
-    keys, shot_keys = _keys_of_tasks()
-    known = keys | _STRUCTURE
-    wrong = [
-        (key, f"{key} is no key of a task; {did_you_mean(key, known)}")
-        for key in leaf.keys
-        if key not in known
-    ]
-    unused = [key for key in _UNUSED if leaf.get(key) is not None]
-    wrong += [(key, f"{key}: tasks with {_UNUSED[key]} are not asked here") for key in unused]
-    shots = leaf.get("fewshot_config")
-    if isinstance(shots, dict):
-        others = [str(key) for key in shots if key not in shot_keys]
-        about = [
-            f"{key} is no key of fewshot_config; {did_you_mean(key, shot_keys)}" for key in others
-        ]
-        wrong += [("fewshot_config", text) for text in about]
-    elif shots is not None:
-        wrong.append(("fewshot_config", f"fewshot_config is {shots!r}; it must hold keys"))
-    filters = leaf.get("filter_list")
-    for each in filters if isinstance(filters, list) else ():
-        for step in each.get("filter", ()) if isinstance(each, dict) else ():
-            if not isinstance(step, dict) or step.get("function") != "take_first":
-                wrong.append(
-                    (
-                        "filter_list",
-                        f"filter {step!r} changes what is scored; leave filter_list out",
-                    )
-                )
+    task_keys = _task_keys() | _STRUCTURE
+    problems = []
+    for key in leaf.keys:
+        if key not in task_keys:
+            problems.append((key, f"{key} is no key of a task; {did_you_mean(key, task_keys)}"))
+    for key, use in _UNUSED.items():
+        if leaf.get(key) is not None:
+            problems.append((key, f"{key}: tasks with {use} are not asked here"))
+    for problem in _shot_problems(leaf.get("fewshot_config")):
+        problems.append(("fewshot_config", problem))
+    for problem in _filter_problems(leaf.get("filter_list")):
+        problems.append(("filter_list", problem))
     number = leaf.get("num_fewshot")
     if number is not None and (not isinstance(number, int) or number < 0):
-        wrong.append(
-            ("num_fewshot", f"num_fewshot is {number!r}; it must be a whole number from 0 up")
-        )
-    yield from (f"{leaf.keys[key][1]}: {text}" for key, text in wrong)
+        problem = f"num_fewshot is {number!r}; it must be a whole number from 0 up"
+        problems.append(("num_fewshot", problem))
+    for key, problem in problems:
+        _, position = leaf.keys[key]
+        yield f"{position}: {problem}"
+
+
+def _shot_problems(config: Any) -> Iterator[str]:
+    if config is None:
+        return
+    if not isinstance(config, dict):
+        yield f"fewshot_config is {config!r}; it must hold keys"
+        return
+    for key in map(str, config):
+        if key not in _shot_keys():
+            yield f"{key} is no key of fewshot_config; {did_you_mean(key, _shot_keys())}"
+
+
+def _filter_problems(filters: Any) -> Iterator[str]:
+    """Yield the filters that change the answers; ``take_first`` keeps them."""
+    if not isinstance(filters, list):
+        return
+    for pipeline in filters:
+        if not isinstance(pipeline, dict):
+            continue
+        for step in pipeline.get("filter", ()):
+            if not isinstance(step, dict) or step.get("function") != "take_first":
+                yield f"filter {step!r} changes what is scored; leave filter_list out"

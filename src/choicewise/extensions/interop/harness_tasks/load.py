@@ -1,4 +1,4 @@
-"""The harness's own TaskManager finds tasks and loads them; its templates are filled within bounds."""
+"""Find and load tasks by the harness's TaskManager, and fill their templates within bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,7 +28,7 @@ from choicewise.extensions.interop.harness_tasks.files import (
     Code,
     Keys,
     Leaf,
-    Place,
+    Position,
     TaskFile,
     check_folder,
     further_code,
@@ -43,11 +43,11 @@ OLDEST = (0, 4, 12)
 """The first release whose TaskManager loads tasks and groups as objects of their own."""
 
 SEEDS = {"random": 0, "numpy": 1234, "shots": 1234}
-"""How the harness seeds what it draws with, unless told otherwise (lm_eval/evaluator.py, simple_evaluate)."""
+"""Default seeds of the harness (lm_eval/evaluator.py, simple_evaluate)."""
 
 
 def harness_version() -> str:
-    """The installed release of the harness; UsageError where there is none, or one that is too old."""
+    """Return the installed release of the harness.  Raises UsageError for none, or one too old."""
     try:
         installed = version("lm_eval")
     except PackageNotFoundError as error:
@@ -55,6 +55,7 @@ def harness_version() -> str:
             f"tasks of the harness need its package: {install_line('harness')}"
         ) from error
     numbers = tuple(int(part) for part in installed.split(".")[:3] if part.isdigit())
+    # Older releases have no objects of groups.
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
@@ -63,12 +64,12 @@ def harness_version() -> str:
     return installed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskTree:
-    """The tasks (``leaves``) of what was named, in the harness's order.
+    """Hold the tasks (``leaves``) of a name, in the harness's order.
 
-    ``group``: the keys of the group, None for a task and a tag; ``is_tag``: whether it is one.  ``files``: all that
-    will be read; ``code``: all that would run of files that the harness does not come with.  ``names``: of which it is.
+    ``group``: the keys of the group, None for a task or a tag.  ``files``: all files to be read.
+    ``code``: the code of files that the harness does not come with.  ``names``: its origin.
     """
 
     name: str
@@ -81,10 +82,10 @@ class TaskTree:
 
 
 class TaskNames:
-    """The tasks, groups and tags of the folders ``include`` and of the harness, as its own TaskManager lists them.
+    """List the tasks, groups and tags of the folders ``include`` and of the harness.
 
-    The harness reads all its 13,000 files for that, which takes ten seconds; so it is asked, once a process, for names
-    that the folders lack.
+    For its own, the harness's TaskManager reads 13,000 files, which takes ten seconds; so it is
+    asked, once a process, for names that the folders lack.
     """
 
     def __init__(self, include: Sequence[Path]) -> None:
@@ -96,153 +97,181 @@ class TaskNames:
             raise UsageError(
                 f"the package lm_eval can't be imported ({error}); install it with all it needs"
             ) from error
-        self._shipped, self._include = Path(lm_eval.tasks.__file__).resolve().parent, include
+        self._shipped = Path(lm_eval.tasks.__file__).resolve().parent
+        self._include = include
         for folder in include:
             check_folder(folder)
         with quiet():
-            self.manager = TaskManager(
-                include_defaults=False, include_path=[str(folder) for folder in include]
-            )
+            self.manager = TaskManager(include_defaults=False, include_path=list(map(str, include)))
 
     def tree(self, name: str) -> TaskTree:
-        """The tree of a task, group or tag, or of a task file; nothing of it is run.
+        """Return the tree of a task, group or tag, or of a task file, without running any of it.
 
-        Raises ProtocolError for a name that stands nowhere, a group that holds itself, and what is no task file.
+        Raises ProtocolError for an unknown name, a group that holds itself, and a file of no task.
         """
+        top: TaskFile | None = None
         if name.endswith((".yaml", ".yml")):
             path = Path(name)
             if not path.is_file():
                 raise ProtocolError(
                     f"{path} is no file; name a task file, or a task of the harness by its name"
                 )
-            top: TaskFile | None = (file := read_task_file(path))
-            own = next(
-                (
-                    file.keys[key][0]
-                    for key in ("group", "task")
-                    if key in file.keys and file.keys[key][0]
-                ),
-                None,
-            )
-            if not isinstance(own, str):
-                raise ProtocolError(
-                    f"{path} has neither `task: NAME` nor `group: NAME`, so it is a template; name a task"
-                )
-            name = own
-        elif (entry := self._entry(name)) is None:
-            raise self._unknown(name)
+            top = read_task_file(path)
+            name = _name_in_file(path, top)
         else:
-            top = None if entry.yaml_path is None else read_task_file(entry.yaml_path)
-        read: list[TaskFile] = []
-        leaves = tuple(
-            self._named(name, {}, (), read) if top is None else self._tasks(name, top, {}, (), read)
-        )
-        calls = [
-            *(each for file in read for each in file.code),
-            *(each for leaf in leaves for each in further_code(leaf)),
-        ]
-        code = dict.fromkeys(
-            each for each in calls if not each.place.file.is_relative_to(self._shipped)
-        )
-        files = dict.fromkeys(path for file in read for path in file.files)
-        group = tuple(top.keys) if top is not None and top.is_group else None
-        return TaskTree(name, group, top is None, leaves, tuple(files), tuple(code), self)
-
-    def _named(
-        self, name: str, overrides: Keys, above: tuple[str, ...], read: list[TaskFile]
-    ) -> Iterator[Leaf]:
-        """The tasks under a name, with ``overrides`` over their own keys.
-
-        ``above``: the groups that it is in; ``read`` gets the files that the harness will read for it.
-        """
-        if (entry := self._entry(name)) is None:
-            raise self._unknown(name)
-        if entry.yaml_path is not None:
-            yield from self._tasks(name, read_task_file(entry.yaml_path), overrides, above, read)
-        for each in sorted(entry.tags) if entry.yaml_path is None else ():
-            yield from self._named(each, overrides, above, read)
-
-    def _tasks(
-        self,
-        name: str,
-        file: TaskFile,
-        overrides: Keys,
-        above: tuple[str, ...],
-        read: list[TaskFile],
-    ) -> Iterator[Leaf]:
-        """Those of a file, likewise."""
-        if name in above:
-            raise ProtocolError(
-                f"{' holds '.join((*above, name))}: groups in a circle; remove one of them"
-            )
-        read.append(file)
-        keys = {**file.keys, **overrides}
-        if file.is_group:
-            here = file.keys["task"][1] if "task" in file.keys else Place(file.files[0], 1)
-            yield from self._members(name, file.keys, here, overrides, (*above, name), read)
+            entry = self._known_entry(name)
+            if entry.yaml_path is not None:
+                top = read_task_file(entry.yaml_path)
+        walk = _Walk(self)
+        if top is None:
+            leaves = tuple(walk.named(name, {}, ()))
         else:
-            yield Leaf(str(keys["task"][0]) if "task" in keys else name, keys)
+            leaves = tuple(walk.tasks(name, top, {}, ()))
+        group = None
+        if top is not None and top.is_group:
+            group = tuple(top.keys)
+        files: dict[Path, None] = {}
+        calls: list[Code] = []
+        for file in walk.files:
+            files.update(dict.fromkeys(file.files))
+            calls += file.code
+        for leaf in leaves:
+            calls += further_code(leaf)
+        # The code that the harness comes with is trusted.
+        code = [call for call in calls if not call.position.file.is_relative_to(self._shipped)]
+        return TaskTree(
+            name=name,
+            group=group,
+            is_tag=top is None,
+            leaves=leaves,
+            files=tuple(files),
+            code=tuple(dict.fromkeys(code)),
+            names=self,
+        )
 
-    def _members(
-        self,
-        group: str,
-        keys: Keys,
-        here: Place,
-        overrides: Keys,
-        above: tuple[str, ...],
-        read: list[TaskFile],
-    ) -> Iterator[Leaf]:
-        """Those of a group with these ``keys``; its list of them stands ``here``."""
-        merged = {**{key: each for key, each in keys.items() if key not in GROUP_KEYS}, **overrides}
-        members = keys["task"][0] if "task" in keys else None
-        if not isinstance(members, str | list) or not members:
-            raise ProtocolError(
-                f"{here}: group {group} names no tasks; write `task:` and a list of names"
-            )
-        for member in [members] if isinstance(members, str) else members:
-            own: Keys = (
-                {key: (value, here) for key, value in member.items()}
-                if isinstance(member, dict)
-                else {}
-            )
-            kind = "group" if "group" in own else "task"
-            name = own[kind][0] if kind in own else member
-            if not isinstance(name, str):
-                raise ProtocolError(
-                    f"{here}: group {group} holds {member!r}; it must be a name, or keys with `task`"
-                )
-            more = {**merged, **{key: each for key, each in own.items() if key != "group"}}
-            if self._entry(name) is not None:
-                yield from self._named(name, more, above, read)
-            elif kind == "group":  # one that is spelled out
-                yield from self._members(f"{group}::{name}", own, here, merged, above, read)
-            elif "dataset_path" in more or "class" in more:  # likewise a task
-                yield Leaf(f"{group}::{name}", {**more, "task": (f"{group}::{name}", here)})
-            else:
-                raise self._unknown(name).within(f"{here}: group {group}")
+    def _known_entry(self, name: str) -> Any:
+        entry = self.entry(name)
+        if entry is None:
+            raise self.unknown(name)
+        return entry
 
-    def _entry(self, name: str) -> Any | None:
-        """What the harness lists under a name; None where that is nothing."""
+    def entry(self, name: str) -> Any | None:
+        """Return the harness's entry of a name, None if there is none."""
         index = self.manager.task_index
         if name not in index:
-            for known, entry in _shipped_index().items():
-                index.setdefault(known, entry)
+            for shipped_name, entry in _shipped_index().items():
+                index.setdefault(shipped_name, entry)
         return index.get(name)
 
-    def _unknown(self, name: str) -> ProtocolError:
-        """The error about a name that stands nowhere, or in a file that the harness left out as it can't be read."""
-        for path in (path for folder in self._include for path in sorted(folder.rglob("*.yaml"))):
-            try:
-                if re.search(rf"\b{re.escape(name)}\b", read_bytes(path).decode(errors="replace")):
-                    read_task_file(path)
-            except ProtocolError as error:
-                return error.within(f"task {name}")
-            except OSError:
-                continue
+    def unknown(self, name: str) -> ProtocolError:
+        """Return the error about a name without an entry."""
+        # The harness leaves out a file that it can't read, so the name may be in one of these.
+        for folder in self._include:
+            for path in sorted(folder.rglob("*.yaml")):
+                try:
+                    text = read_bytes(path).decode(errors="replace")
+                    if re.search(rf"\b{re.escape(name)}\b", text):
+                        read_task_file(path)
+                except ProtocolError as error:
+                    return error.within(f"task {name}")
+                except OSError:
+                    continue
         return ProtocolError(
             f"no task, group or tag of the harness is called {name!r}; {did_you_mean(name, self.manager.task_index)} "
             "(a task file's name ends in .yaml, and further folders of task files can be named)"
         )
+
+
+def _name_in_file(path: Path, file: TaskFile) -> str:
+    name = None
+    for key in ("task", "group"):
+        if key in file.keys:
+            name = file.keys[key][0] or name
+    if not isinstance(name, str):
+        raise ProtocolError(
+            f"{path} has neither `task: NAME` nor `group: NAME`, so it is a template; name a task"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Walk down from a name to its tasks; ``files``: those that the harness will read for it.
+
+    ``overrides``: keys that replace those of a task.  ``above``: the groups that it is in.
+    """
+
+    names: TaskNames
+    files: list[TaskFile] = field(default_factory=list)
+
+    def named(self, name: str, overrides: Keys, above: tuple[str, ...]) -> Iterator[Leaf]:
+        """Yield the tasks of a name."""
+        entry = self.names.entry(name)
+        if entry is None:
+            raise self.names.unknown(name)
+        if entry.yaml_path is not None:
+            yield from self.tasks(name, read_task_file(entry.yaml_path), overrides, above)
+            return
+        for tagged in sorted(entry.tags):
+            yield from self.named(tagged, overrides, above)
+
+    def tasks(
+        self, name: str, file: TaskFile, overrides: Keys, above: tuple[str, ...]
+    ) -> Iterator[Leaf]:
+        """Yield the tasks of a file."""
+        if name in above:
+            raise ProtocolError(
+                f"{' holds '.join((*above, name))}: groups in a circle; remove one of them"
+            )
+        self.files.append(file)
+        keys = {**file.keys, **overrides}
+        if file.is_group:
+            position = Position(file.files[0], 1)
+            if "task" in file.keys:
+                _, position = file.keys["task"]
+            yield from self._members(name, file.keys, position, overrides, (*above, name))
+            return
+        if "task" in keys:
+            name = str(keys["task"][0])
+        yield Leaf(name, keys)
+
+    def _members(
+        self, group: str, keys: Keys, position: Position, overrides: Keys, above: tuple[str, ...]
+    ) -> Iterator[Leaf]:
+        """Yield the tasks of a group with ``keys``, whose members are at ``position``."""
+        group_overrides = {key: value for key, value in keys.items() if key not in GROUP_KEYS}
+        group_overrides |= overrides
+        members: Any = None
+        if "task" in keys:
+            members = keys["task"][0]
+        if not isinstance(members, str | list) or not members:
+            raise ProtocolError(
+                f"{position}: group {group} names no tasks; write `task:` and a list of names"
+            )
+        if isinstance(members, str):
+            members = [members]
+        for member in members:
+            member_keys: dict[str, tuple[Any, Position]] = {}
+            name = member
+            if isinstance(member, dict):
+                member_keys = {key: (value, position) for key, value in member.items()}
+                name = member.get("group", member.get("task", member))
+            if not isinstance(name, str):
+                raise ProtocolError(
+                    f"{position}: group {group} holds {member!r}; it must be a name, or keys with `task`"
+                )
+            merged = {**group_overrides, **member_keys}
+            merged.pop("group", None)
+            inner_name = f"{group}::{name}"
+            if self.names.entry(name) is not None:
+                yield from self.named(name, merged, above)
+            elif "group" in member_keys:
+                # The group, or below the task, is spelled out in place of a name.
+                yield from self._members(inner_name, member_keys, position, group_overrides, above)
+            elif "dataset_path" in merged or "class" in merged:
+                yield Leaf(inner_name, {**merged, "task": (inner_name, position)})
+            else:
+                raise self.names.unknown(name).within(f"{position}: group {group}")
 
 
 @lru_cache(maxsize=1)
@@ -252,20 +281,19 @@ def _shipped_index() -> Mapping[str, Any]:
     with quiet():
         index = TaskManager().task_index
     for entry in index.values():
-        entry.cfg = (
-            None  # the harness reads the file when it loads it, and the keys of all take 100 MB
-        )
+        # The harness reads the file again when it loads it, and the keys of all take 100 MB.
+        entry.cfg = None
     return index
 
 
 def load_tree(
     tree: TaskTree, spelled: str, templates: TaskTemplates
 ) -> tuple[list[Any], Any | None]:
-    """The harness's task objects in their order, with their data, and its group object; None for a task or a tag.
+    """Return the harness's task objects with their data, and its group object or None.
 
-    ``spelled``: the name or the path of the file whose ``tree`` was checked before.
+    ``spelled``: the name, or the path of the file, whose ``tree`` was checked.
 
-    Raises DataError for data that are not there, ProtocolError for what the harness itself refuses.
+    Raises DataError for data that do not exist, ProtocolError for a task that the harness refuses.
     """
     with quiet(), bounded_templates(templates):
         try:
@@ -274,8 +302,11 @@ def load_tree(
             raise error.within(f"task {tree.name}") from error
         except Exception as error:
             raise _explained(error, tree) from error
+    tasks = list(loaded["tasks"].values())
+    if tree.group is None:
+        return tasks, None
     groups = loaded.get("groups") or {}
-    return list(loaded["tasks"].values()), groups.get(tree.name) if tree.group is not None else None
+    return tasks, groups.get(tree.name)
 
 
 def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
@@ -293,33 +324,43 @@ def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
-    said = f"{type(chain[-1]).__name__}: {' '.join(str(chain[-1]).split())[:300]}"
-    if any(isinstance(each, absent) for each in chain):
-        paths = dict.fromkeys(
-            " ".join(filter(None, (str(leaf.get("dataset_path")), leaf.get("dataset_name"))))
-            for leaf in tree.leaves
-        )
-        more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+    # The harness wraps the errors of datasets, and the first cause tells most.
+    first = chain[-1]
+    reason = f"{type(first).__name__}: {' '.join(str(first).split())[:300]}"
+    if any(isinstance(link, absent) for link in chain):
         return DataError(
-            f"task {tree.name}: its data, {next(iter(paths), '')}{more}, are not there ({said}); load them once with "
+            f"task {tree.name}: its data, {_data_names(tree)}, are not there ({reason}); load them once with "
             "network, or let a task file that includes this one name local files: `dataset_path: json` and "
             "`dataset_kwargs: {data_files: {test: FILE.jsonl}}`"
         )
-    if any(isinstance(each, DatasetGenerationError) for each in chain):
-        return DataError(f"task {tree.name}: its data can't be read ({said}); correct the files")
-    return ProtocolError(f"task {tree.name}: the harness can't load it ({said})")
+    if any(isinstance(link, DatasetGenerationError) for link in chain):
+        return DataError(f"task {tree.name}: its data can't be read ({reason}); correct the files")
+    return ProtocolError(f"task {tree.name}: the harness can't load it ({reason})")
+
+
+def _data_names(tree: TaskTree) -> str:
+    """Return the first of the datasets of the tasks, and how many others there are."""
+    names: dict[str, None] = {}
+    for leaf in tree.leaves:
+        words = [str(leaf.get("dataset_path")), leaf.get("dataset_name")]
+        names[" ".join(filter(None, words))] = None
+    first, *others = names or [""]
+    if others:
+        return f"{first} and {len(others)} more"
+    return first
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars and no log lines of the harness, and its own random seeds; all of it as it was afterwards."""
+    """Silence the harness and set its random seeds, and restore both afterwards."""
     import datasets
     import numpy as np
 
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets", "lm-eval")]
     levels = [logger.level for logger in loggers]
     bars = datasets.are_progress_bars_disabled()
-    states = random.getstate(), np.random.get_state()
+    state = random.getstate()
+    numpy_state = np.random.get_state()
     with ExitStack() as stack:
         for logger, level in zip(loggers, levels, strict=True):
             stack.callback(logger.setLevel, level)
@@ -327,21 +368,22 @@ def quiet() -> Iterator[None]:
         if not bars:
             datasets.disable_progress_bars()
             stack.callback(datasets.enable_progress_bars)
-        stack.callback(random.setstate, states[0])
-        stack.callback(np.random.set_state, states[1])
+        stack.callback(random.setstate, state)
+        stack.callback(np.random.set_state, numpy_state)
         random.seed(SEEDS["random"])
         np.random.seed(SEEDS["numpy"])
         yield
 
 
 class TaskTemplates(BoundedProcess):
-    """Fills Jinja templates as the harness does, but in a sandbox and within the bounds of its base.
+    """Fill Jinja templates with the harness's texts, but in a sandbox and within bounds.
 
-    The same texts come out but for templates that reach for Python's insides, which fail, and for rows with values that
-    JSON does not know (pictures, times), which a template can't see.
+    Templates that reach for Python's insides fail, and values of rows that JSON can't hold
+    (pictures, times) are not seen by a template.
     """
 
-    module, limits = "choicewise.extensions.interop.harness_tasks.load", TEMPLATES
+    module = "choicewise.extensions.interop.harness_tasks.load"
+    limits = TEMPLATES
     called = "a template of the task"
     remedy = "correct the template, or the rows that it is filled with"
     error = ProtocolError
@@ -349,23 +391,23 @@ class TaskTemplates(BoundedProcess):
     def __init__(self) -> None:
         super().__init__()
         self.filters: dict[str, Any] = {}
-        # the harness fills the same template with the same row several times
+        # The harness fills the same template with the same row several times.
         self._texts = BoundedCache[tuple[str, str], str](20_000)
 
     def from_string(self, template: str) -> SimpleNamespace:
-        """The template, as an environment of Jinja gives it."""
+        """Return an object with the method ``render``, which an environment of Jinja returns."""
         return SimpleNamespace(render=lambda **doc: self.fill(template, doc))
 
     def fill(self, template: str, doc: Mapping[str, Any]) -> str:
-        """``template`` filled with the fields of ``doc``.  Raises ProtocolError where it fails or exceeds a bound."""
+        """Fill ``template`` from ``doc``.  Raises ProtocolError if it fails or is too long."""
         spelled = _spelled(doc)
-        key = template, spelled
-        if (known := self._texts.get(key)) is not None:
-            return known
+        key = (template, spelled)
+        cached = self._texts.get(key)
+        if cached is not None:
+            return cached
+        question = {"templates": [template], "docs": [json.loads(spelled)]}
         try:
-            ((text,),) = self._ask({"templates": [template], "docs": [json.loads(spelled)]})[
-                "texts"
-            ]
+            ((text,),) = self._ask(question)["texts"]
         except ProtocolError as error:
             raise ProtocolError(f"{error.message} (template {template[:80]!r})") from error
         self._texts.put(key, text)
@@ -374,15 +416,16 @@ class TaskTemplates(BoundedProcess):
     def fill_all(
         self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]
     ) -> Iterator[list[str]]:
-        """The texts of all ``templates`` for each of ``docs``."""
-        for start in range(0, len(docs), 50):  # so many rows are sent at once
+        """Yield the texts of all ``templates`` for each of ``docs``."""
+        # So many rows are sent at once.
+        for start in range(0, len(docs), 50):
             portion = [json.loads(_spelled(doc)) for doc in docs[start : start + 50]]
             yield from self._ask({"templates": list(templates), "docs": portion})["texts"]
 
 
 @contextmanager
 def bounded_templates(templates: TaskTemplates) -> Iterator[None]:
-    """While this lasts, the harness fills all its templates by ``templates``."""
+    """Let the harness fill all its templates by ``templates``."""
     from lm_eval import utils
 
     before = utils.env
@@ -394,7 +437,7 @@ def bounded_templates(templates: TaskTemplates) -> Iterator[None]:
 
 
 def _spelled(doc: Mapping[str, Any]) -> str:
-    """The row as JSON, without the fields that it can't hold."""
+    """Return the row as JSON, without the fields that JSON can't hold."""
     try:
         return json.dumps(dict(doc))
     except (TypeError, ValueError):
@@ -410,9 +453,10 @@ def _fits(value: Any) -> bool:
 
 
 def _prepare_filling() -> Callable[[Record], Record]:
-    """What the process does: ``{"texts"}``, a list for each document, for ``{"templates", "docs"}``.
+    """Return the job of the process, from ``{"templates", "docs"}`` to ``{"texts"}`` by document.
 
-    It has the harness's environment, in a sandbox: what begins with an underscore, and so reaches code, is refused.
+    The environment is the harness's in a sandbox: names that begin with an underscore, and so reach
+    code, are refused.
     """
     from jinja2 import BaseLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
@@ -420,25 +464,29 @@ def _prepare_filling() -> Callable[[Record], Record]:
     environment = SandboxedEnvironment(
         loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True
     )
-    # the filter that the harness adds (lm_eval/utils.py, 0.4.13)
-    environment.filters["regex_replace"] = lambda string, pattern, repl, count=0: re.sub(
-        pattern, repl, string, count=count
-    )
+    environment.filters["regex_replace"] = _regex_replace
     compiled = dict[str, Any]()
 
     def answer(question: Record) -> Record:
-        texts, size = [], 0
         for template in question["templates"]:
             if template not in compiled:
                 compiled[template] = environment.from_string(template)
+        texts = []
+        size = 0
         for doc in question["docs"]:
-            texts.append([compiled[template].render(**doc) for template in question["templates"]])
-            size += sum(map(len, texts[-1]))
+            row = [compiled[template].render(**doc) for template in question["templates"]]
+            texts.append(row)
+            size += sum(map(len, row))
             if size > CHARACTERS:
                 return {"failed": TOO_LONG}
         return {"texts": texts}
 
     return answer
+
+
+def _regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
+    """Replace a pattern; the harness adds this filter to Jinja (lm_eval/utils.py, 0.4.13)."""
+    return re.sub(pattern, repl, string, count=count)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The rows of a task as the harness asks them: items and requests of ours, and templates that make the same requests.
+"""Make items, requests and templates of ours of the harness's rows of a task.
 
-What stands between double braces becomes a hole of that name, and every item a field of that name with what the harness
-puts there; so the text of the protocol is the text of the task file.
+An expression between double braces becomes a hole of that name, and every item gets a field of that
+name with the harness's text for it; so the text of the protocol is the text of the task file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
@@ -21,17 +21,18 @@ from choicewise.requests.request import Request
 from choicewise.util.text import has_half_character
 
 COMMON: Mapping[str, Any] = {"fit": "cut-start", "boundary": "moved-space"}
-"""How the harness cuts what is too long and where it puts the boundary (lm_eval/models/huggingface.py, 0.4.13)."""
+"""Cut of long texts, and start of a continuation (lm_eval/models/huggingface.py, 0.4.13)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskedRow:
-    """One row of a task.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """Hold a row of a task with its request.
 
-    ``query``: its own text without description and shots.  ``contexts``: one for all choices, or one for each;
-    ``continuations``: one for each choice.  ``choices``: their texts; ``gold``: indices of the right ones.
-    ``refused``: why it can't be asked; then nothing else is sure.  ``read_as_index``: its target is the text of one
-    choice and was taken as the index of another.  ``own_shot``: it stands among its own shots.
+    ``query``: its text without description and shots.  ``contexts``: one for all choices, or one
+    for each.  ``continuations`` and ``choices``: one for each choice, as it is scored and as it is
+    in the data.  ``gold``: indices of the right choices.  ``refused``: why the row can't be scored;
+    its ``gold`` is empty then.  ``read_as_index``: the target is the text of a choice and is taken
+    as the index of another.  ``own_shot``: the row is among its shots.
     """
 
     doc: Mapping[str, Any]
@@ -45,18 +46,19 @@ class AskedRow:
     own_shot: bool = False
 
 
-@dataclass(frozen=True)
-class AskedTask:
-    """One task as it is asked: the harness's object, its number of few-shot examples, rows and items.
+@dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """Hold a task of the harness with its number of few-shot examples, its rows and items.
 
-    ``split``: what is asked; ``numbers``: which rows the ``items`` are, counted from 0; ``pool``: items to be shown, by
-    the name of their split.  ``template``: how it asks; None where no protocol of ours says that, for the ``reason``,
-    and then there is no pool.
+    ``split``: the split of the rows.  ``numbers``: the index of the row of each of the ``items``.
+    ``pool``: items for examples by the name of their split.  ``template``: the form of the
+    requests, None if no protocol of ours has it; then there is no pool.  ``reason``: why the
+    template or the pool can't be used, "" if they can.
     """
 
     task: Any
     shots: int
-    rows: Sequence[AskedRow]
+    rows: Sequence[TaskRow]
     split: str
     items: tuple[Item, ...]
     numbers: tuple[int, ...]
@@ -65,29 +67,39 @@ class AskedTask:
     reason: str = ""
 
 
-TaskForm = tuple[Mapping[str, Any], RenderedRequests | None, str]
-"""The axes that render the requests of tasks; those that no template renders, and the reason; else None and nothing."""
+@dataclass(frozen=True)
+class TaskForm:
+    """Hold the axes that render the requests of tasks.
+
+    ``rendered``: the requests themselves, if no template renders them, and the ``reason`` for that.
+    """
+
+    axes: Mapping[str, Any]
+    rendered: RenderedRequests | None = None
+    reason: str = ""
 
 
-def asked_rows(task: Any, shots: int) -> Iterator[AskedRow]:
-    """Every row of the evaluated split, in order, with ``shots`` drawn by the harness's own stream.
+def task_rows(task: Any, shots: int) -> Iterator[TaskRow]:
+    """Yield every row of the evaluated split, with ``shots`` drawn by the harness's random stream.
 
-    Raises DataError for a row that the harness itself can't make a request of.
+    Raises DataError for a row that the harness can't make a request of.
     """
     task.set_fewshot_seed(SEEDS["shots"])
-    drawn: list[Any] = []  # the shots of the latest row
+    # The harness does not tell which shots it draws, so they are recorded.
+    drawn: list[Any] = []
     if shots:
         sample = task.sampler.sample
 
         def recording(*args: Any, **kwargs: Any) -> Any:
-            drawn.extend(own := sample(*args, **kwargs))
-            return own
+            examples = sample(*args, **kwargs)
+            drawn.extend(examples)
+            return examples
 
         task.sampler.sample = recording
     for number, doc in enumerate(task.eval_docs):
         drawn.clear()
         try:
-            row = _asked(task, doc, shots, drawn)
+            row = _task_row(task, doc, shots, drawn)
         except ChoicewiseError as error:
             raise DataError(f"task {task.config.task}, row {number}: {error.message}") from error
         except Exception as error:
@@ -96,201 +108,242 @@ def asked_rows(task: Any, shots: int) -> Iterator[AskedRow]:
             )
             raise DataError(f"task {task.config.task}, row {number}: {reason}") from error
         if has_half_character("".join((row.query, *row.contexts, *row.continuations))):
-            row = AskedRow(doc, refused="a text holds half a character, which no file can store")
+            refused = "a text holds half a character, which no file can store"
+            row = TaskRow(doc=doc, refused=refused)
         yield row
 
 
-def asked_task(
-    task: Any, subject: str, shots: int, rows: Sequence[AskedRow], templates: TaskTemplates
-) -> AskedTask:
-    """``task`` with the items of its ``rows``; ``subject``: its name in a group, empty outside."""
-    template, reason = None, ""
+def task_data(
+    task: Any, subject: str, shots: int, rows: Sequence[TaskRow], templates: TaskTemplates
+) -> TaskData:
+    """Return ``task`` with the items of its ``rows``; ``subject``: its name in a group, else ""."""
+    template = None
+    reason = ""
     try:
         template = _task_template(task)
     except Inexpressible as error:
         reason = str(error)
-
-    def items(
-        numbers: Iterable[int],
-        docs: Sequence[Any],
-        queries: Sequence[str],
-        answers: Iterable[_Answer],
-    ) -> Any:
-        """The items of ``docs``: their fields, and their queries where no single hole is the question."""
-        filled = (
-            [(None, {}) for _ in docs]
-            if template is None
-            else _fill_fields(template, docs, templates)
-        )
-        start = f"{subject}/" if subject else ""
-        more = (
-            {_DESCRIPTION: task.config.description or ""}
-            if subject and template is not None
-            else {}
-        )
-        return tuple(
-            Item(
-                f"{start}{number}",
-                query if asked is None else asked,
-                choices,
-                gold,
-                subject,
-                {**fields, **more},
-            )
-            for number, query, (choices, gold), (asked, fields) in zip(
-                numbers, queries, answers, filled, strict=True
-            )
-        )
-
-    numbers = tuple(number for number, row in enumerate(rows) if row.refused is None)
-    own = [rows[number] for number in numbers]
-    asked = items(
-        numbers,
-        [row.doc for row in own],
-        [row.query for row in own],
-        [(row.choices, row.gold) for row in own],
-    )
-    split = str(task.config.test_split if task.has_test_docs() else task.config.validation_split)
+    usable = {number: row for number, row in enumerate(rows) if row.refused is None}
+    filler = _Filler(task, subject, template, templates)
+    items = filler.items(usable)
+    split = task.config.validation_split
+    if task.has_test_docs():
+        split = task.config.test_split
+    pool: dict[str, tuple[Item, ...]] = {}
     source, docs = _pool(task)
-    pool = {}
-    if template is not None and source not in (None, split):
-        answers = [_answered(task, doc) for doc in docs]
-        known = [each for each in answers if not isinstance(each, str)]
-        if wrong := [each for each in answers if isinstance(each, str)]:
-            reason = f"a row of split {source} can't be shown: {wrong[0]}"
-        else:
-            queries = [
-                "" if template.asked is not None else str(task.doc_to_text(doc)) for doc in docs
-            ]
-            pool = {source: items(range(len(docs)), docs, queries, known)}
-    return AskedTask(task, shots, rows, split, asked, numbers, template, pool, reason)
+    if template is not None and source is not None and source != str(split):
+        try:
+            pool_rows = [_pool_row(task, doc, template) for doc in docs]
+            pool = {source: filler.items(dict(enumerate(pool_rows)))}
+        except _Unusable as error:
+            reason = f"a row of split {source} can't be shown: {error}"
+    return TaskData(
+        task=task,
+        shots=shots,
+        rows=rows,
+        split=str(split),
+        items=items,
+        numbers=tuple(usable),
+        template=template,
+        pool=pool,
+        reason=reason,
+    )
 
 
-def task_form(name: str, asked: Sequence[AskedTask], data: Dataset) -> TaskForm:
-    """The form of the requests of tasks whose items are all of ``data``.
+@dataclass(frozen=True)
+class _Filler:
+    """Make items of rows, whose fields fill the holes of a template."""
 
-    Templates are taken only where they render every request to the letter as the harness did.
+    task: Any
+    subject: str
+    template: _Template | None
+    templates: TaskTemplates
+
+    def items(self, row_of_number: Mapping[int, TaskRow]) -> tuple[Item, ...]:
+        """Return an item for each row; its question is the query, unless a hole is."""
+        docs = [row.doc for row in row_of_number.values()]
+        start = ""
+        description: dict[str, str] = {}
+        if self.subject:
+            start = f"{self.subject}/"
+        if self.subject and self.template is not None:
+            description = {_DESCRIPTION: self.task.config.description or ""}
+        items = []
+        all_texts = self._fill(docs)
+        for (number, row), texts in zip(row_of_number.items(), all_texts, strict=True):
+            item = Item(
+                id=f"{start}{number}",
+                question=texts.pop("question", row.query),
+                choices=row.choices,
+                gold=row.gold,
+                subject=self.subject,
+                fields=texts | description,
+            )
+            items.append(item)
+        return tuple(items)
+
+    def _fill(self, docs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+        """Return the texts of the holes for each of ``docs``, by the names of the holes."""
+        if self.template is None or not self.template.holes:
+            return [{} for _ in docs]
+        names = list(self.template.holes)
+        expressions = [f"{{{{{expression}}}}}" for expression in self.template.holes.values()]
+        filled = self.templates.fill_all(expressions, docs)
+        return [dict(zip(names, texts, strict=True)) for texts in filled]
+
+
+def task_form(name: str, tasks: Sequence[TaskData], data: Dataset) -> TaskForm:
+    """Return the form of the requests of ``tasks``, whose items are all of ``data``.
+
+    Templates are taken only if they render every request to the letter as the harness does.
     """
-    split = asked[0].split
+    split = tasks[0].split
     try:
-        axes = _axes(asked)
-        _verify(asked, data, Protocol(benchmark=name, split=split, **{**COMMON, **axes}))
-        return {"split": split, **axes}, None, ""
+        axes = _axes(tasks)
+        _verify(tasks, data, Protocol(benchmark=name, split=split, **{**COMMON, **axes}))
+        return TaskForm({"split": split, **axes})
     except (Inexpressible, DataError, ProtocolError) as error:
-        requests = {
-            item.id: _request(item, each.rows[number])
-            for each in asked
-            for number, item in zip(each.numbers, each.items, strict=True)
-        }
+        requests = {}
+        for task in tasks:
+            for number, item in zip(task.numbers, task.items, strict=True):
+                requests[item.id] = _request(item, task.rows[number])
         rendered = RenderedRequests(name, requests)
-        return (
-            {"split": split, **NEUTRAL, "requests": rendered.digest},
-            rendered,
-            str(error).split("\n")[0],
-        )
+        axes = {"split": split, **NEUTRAL, "requests": rendered.digest}
+        return TaskForm(axes, rendered, str(error).split("\n")[0])
 
 
 class Inexpressible(Exception):
-    """A task whose requests no protocol of ours renders, and why."""
+    """Tell why no protocol of ours renders the requests of a task."""
 
 
-_Answer = tuple[tuple[str, ...], tuple[int, ...]]
-"""Choices, and which of them are right."""
+class _Unusable(Exception):
+    """Tell why a row can't be scored, or be an example."""
+
 
 _DESCRIPTION = "task description"
-"""The field with what stands before everything else, where the tasks of a group differ in it."""
+"""Field with the text before everything else, if the tasks of a group differ in it."""
 
 
-def _axes(asked: Sequence[AskedTask]) -> dict[str, Any]:
-    """The axes that are those of all tasks; raises Inexpressible where there are none."""
+def _axes(tasks: Sequence[TaskData]) -> dict[str, Any]:
+    """Return the axes of all tasks.  Raises Inexpressible if tasks differ, or have none."""
     forms: list[dict[str, Any]] = []
-    for each in asked:
-        if each.template is None:
-            raise Inexpressible(each.reason)
-        shots = _shot_axes(each.task, each.shots)
-        if each.shots and each.reason:
-            raise Inexpressible(each.reason)
-        forms.append({**each.template.axes, **shots})
+    for task in tasks:
+        if task.template is None:
+            raise Inexpressible(task.reason)
+        shots = _shot_axes(task.task, task.shots)
+        if task.shots and task.reason:
+            raise Inexpressible(task.reason)
+        forms.append({**task.template.axes, **shots})
+    # A description that differs becomes a field of the items.
     if len({form["header"] for form in forms}) > 1:
-        forms = [{**form, "header": "{" + _DESCRIPTION + "}"} for form in forms]
-    for form in forms[1:]:
-        if differ := [axis for axis in form if form[axis] != forms[0][axis]]:
-            raise Inexpressible(f"its tasks differ in {', '.join(differ)}")
-    return forms[0]
+        for form in forms:
+            form["header"] = f"{{{_DESCRIPTION}}}"
+    first = forms[0]
+    for form in forms:
+        different = [axis for axis in form if form[axis] != first[axis]]
+        if different:
+            raise Inexpressible(f"its tasks differ in {', '.join(different)}")
+    return first
 
 
-def _verify(asked: Sequence[AskedTask], data: Dataset, protocol: Protocol) -> None:
-    """Raise Inexpressible at the first request that ``protocol`` renders in another way."""
+def _verify(tasks: Sequence[TaskData], data: Dataset, protocol: Protocol) -> None:
+    """Check that ``protocol`` renders every request as the harness does.  Raises Inexpressible."""
     source = TemplateSource(protocol, data)
-    for each in asked:
-        subject = each.items[0].subject if each.items else ""
-        for number, request in zip(each.numbers, source.requests(subject, each.items), strict=True):
-            row = each.rows[number]
+    for task in tasks:
+        subject = ""
+        if task.items:
+            subject = task.items[0].subject
+        requests = source.requests(subject, task.items)
+        for number, request in zip(task.numbers, requests, strict=True):
             if not isinstance(request, Request):
                 raise Inexpressible(request.reason.message)
-            if ((request.context(),), request.continuations) != (row.contexts, row.continuations):
+            row = task.rows[number]
+            # A template renders one context for all choices.
+            has_context = (request.context(),) == row.contexts
+            if not has_context or request.continuations != row.continuations:
                 raise Inexpressible(f"row {number} comes out in another way")
 
 
-def _request(item: Item, row: AskedRow) -> Request:
-    own = len(row.contexts) > 1
+def _request(item: Item, row: TaskRow) -> Request:
+    # Choices with contexts of their own have no common query.
+    query = ""
+    proposals = row.contexts
+    if len(row.contexts) == 1:
+        query = row.contexts[0]
+        proposals = ()
     return Request(
         item=item,
         header="",
         shots=(),
-        query="" if own else row.contexts[0],
+        query=query,
         separator="",
         continuations=row.continuations,
         options=row.choices,
         gold=item.gold,
         parts=tuple((continuation,) for continuation in row.continuations),
-        proposals=row.contexts if own else (),
+        proposals=proposals,
     )
 
 
 def _pool(task: Any) -> tuple[str | None, tuple[Any, ...]]:
-    """The split that examples come from, None where there is none, and its rows as the task has processed them.
+    """Return the split that examples come from, None if there is none, and its processed rows.
 
     Source: lm_eval/api/task.py, 0.4.13, fewshot_docs.
     """
     if getattr(task, "sampler", None) is None:
         return None, ()
-    config, shots = task.config, task.fewshot_cfg
-    names = [shots.split, "fewshot" if shots.samples is not None else None]
-    names += [config.training_split, config.validation_split, config.test_split]
-    return str(next(name for name in names if name is not None)), tuple(task.sampler.df)
+    names = [task.fewshot_cfg.split]
+    if task.fewshot_cfg.samples is not None:
+        names.append("fewshot")
+    names += [task.config.training_split, task.config.validation_split, task.config.test_split]
+    # The harness takes the first of these splits that a task has.
+    name = next(name for name in names if name is not None)
+    return str(name), tuple(task.sampler.df)
 
 
 def _shot_axes(task: Any, shots: int) -> dict[str, Any]:
-    """The axes about examples; raises Inexpressible for a sampler that is none of ours."""
+    """Return the axes of examples.  Raises Inexpressible for a sampler that is none of ours."""
     if not shots:
         return {"shots": 0, "shot_split": None, "sampler": "none"}
     from lm_eval.api.samplers import ContextSampler, FirstNSampler
 
-    kind, spare = type(task.sampler), task.fewshot_cfg.split == task.config.test_split
-    ours = {
-        (ContextSampler, False): "harness",
-        (ContextSampler, True): "harness-spare",
-        (FirstNSampler, False): "first",
-    }
-    if (sampler := ours.get((kind, spare))) is None:
-        raise Inexpressible(
-            f"its sampler is {kind.__name__}" + ", which leaves out the row itself" * spare
-        )
-    seed = None if sampler == "first" else SEEDS["shots"]
-    return {"shots": shots, "shot_split": _pool(task)[0], "sampler": sampler, "seed": seed}
+    kind = type(task.sampler)
+    # Examples of the evaluated split leave out the row itself, for which one more is drawn.
+    is_spare = task.fewshot_cfg.split == task.config.test_split
+    seed: int | None = SEEDS["shots"]
+    if kind is ContextSampler and is_spare:
+        sampler = "harness-spare"
+    elif kind is ContextSampler:
+        sampler = "harness"
+    elif kind is FirstNSampler and not is_spare:
+        sampler = "first"
+        seed = None
+    elif is_spare:
+        raise Inexpressible(f"its sampler is {kind.__name__}, which leaves out the row itself")
+    else:
+        raise Inexpressible(f"its sampler is {kind.__name__}")
+    shot_split, _ = _pool(task)
+    return {"shots": shots, "shot_split": shot_split, "sampler": sampler, "seed": seed}
 
 
-class _Template(NamedTuple):
-    """How a task asks, as ``axes``, and the expressions that fill its holes.
+@dataclass(frozen=True)
+class _Template:
+    """Hold the ``axes`` by which a task renders its requests.
 
-    ``asked``: the hole that is the item's question; None where there are several, so that the whole query is.
-    ``fields``: further hole → the template that fills it.
+    ``holes``: the expression that fills each hole; the hole ``question`` is the item's question,
+    and without it the whole query is.
     """
 
     axes: Mapping[str, Any]
-    asked: str | None
-    fields: Mapping[str, str]
+    holes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Hold a part of a template: plain text, or the expression of a hole."""
+
+    text: str
+    is_hole: bool = False
 
 
 _TAKEN = frozenset({"question", "options", "subject", "letter", "choice"})
@@ -298,184 +351,234 @@ _TAKEN = frozenset({"question", "options", "subject", "letter", "choice"})
 
 
 def _task_template(task: Any) -> _Template:
-    """The templates of ``task``; raises Inexpressible where it has code, statements, or a shape of its own."""
-    config, shots = task.config, task.fewshot_cfg
+    """Return the template of ``task``.
+
+    Raises Inexpressible if it has code, statements, or a shape of its own.
+    """
+    _check_shape(task)
+    config = task.config
+    pieces = _pieces(config.doc_to_text, task.features)
+    header_pieces = _pieces(config.description or "", task.features)
+    expressions = _expressions(pieces)
+    question = None
+    if "question" in expressions:
+        question = "question"
+    elif len(expressions) == 1:
+        question = expressions[0]
+    names = {expression: _hole_name(expression) for expression in expressions}
+    header_names = {
+        expression: _hole_name(expression) for expression in _expressions(header_pieces)
+    }
+    holes = {}
+    if question is not None:
+        holes["question"] = question
+    for expression, name in (names | header_names).items():
+        if expression != question or expression in header_names:
+            holes[name] = expression
+    if question is not None:
+        names[question] = "question"
+    is_single = task.OUTPUT_TYPE == "loglikelihood"
+    delimiter = config.target_delimiter
+    choices = None
+    if is_single:
+        # The harness scores the target of such a task without a delimiter.
+        delimiter = ""
+        choices = 1
+    axes = {
+        "header": _spelled(header_pieces, header_names),
+        "question": _spelled(pieces, names),
+        "option": "",
+        "answer": f"{_escaped(task.fewshot_cfg.target_delimiter)}{{choice}}",
+        "continuation": f"{_escaped(delimiter)}{{choice}}",
+        "separator": task.fewshot_cfg.fewshot_delimiter,
+        "choices": choices,
+    }
+    return _Template(axes, holes)
+
+
+def _check_shape(task: Any) -> None:
+    """Raise Inexpressible for a task whose requests have a shape that templates lack."""
     if task.multiple_input:
         raise Inexpressible("its choices are contexts")
-    if not isinstance(config.doc_to_text, str):
+    if not isinstance(task.config.doc_to_text, str):
         raise Inexpressible("doc_to_text is no template")
-    if config.gen_prefix is not None:
+    if task.config.gen_prefix is not None:
         raise Inexpressible("it has a gen_prefix")
     for key in ("doc_to_text", "doc_to_target", "doc_to_choice", "gen_prefix"):
-        if getattr(shots, key) != getattr(config, key):
+        if getattr(task.fewshot_cfg, key) != getattr(task.config, key):
             raise Inexpressible(f"its shots have a {key} of their own")
-    pieces = _pieces(config.doc_to_text, task.features)
-    before = _pieces(config.description or "", task.features)
-    holes = list(dict.fromkeys(text for text, is_hole in pieces if is_hole))
-    asked = "question" if "question" in holes else holes[0] if len(holes) == 1 else None
-    names = {hole: f"doc.{hole}" if hole in _TAKEN else hole for hole in holes}
-    header_names = {
-        text: f"doc.{text}" if text in _TAKEN else text for text, is_hole in before if is_hole
-    }
-    fields = {
-        name: hole
-        for hole, name in {**names, **header_names}.items()
-        if hole != asked or hole in header_names
-    }
-    single = task.OUTPUT_TYPE == "loglikelihood"
-    axes = {
-        "header": _spelled(before, header_names),
-        "question": _spelled(pieces, names if asked is None else {**names, asked: "question"}),
-        "option": "",
-        "answer": _escaped(shots.target_delimiter) + "{choice}",
-        "continuation": _escaped("" if single else config.target_delimiter) + "{choice}",
-        "separator": shots.fewshot_delimiter,
-        "choices": 1 if single else None,
-    }
-    return _Template(axes, asked, {name: "{{" + hole + "}}" for name, hole in fields.items()})
 
 
-def _fill_fields(
-    template: _Template, docs: Sequence[Mapping[str, Any]], templates: TaskTemplates
-) -> list[tuple[str | None, dict[str, str]]]:
-    """For each of ``docs`` the question, None where the whole query is it, and the fields."""
-    names = list(template.fields)
-    asked = [] if template.asked is None else ["{{" + template.asked + "}}"]
-    if not asked and not names:
-        return [(None, {}) for _ in docs]
-    filled = templates.fill_all([*asked, *template.fields.values()], docs)
-    return [
-        (texts[0] if asked else None, dict(zip(names, texts[len(asked) :], strict=True)))
-        for texts in filled
-    ]
+def _expressions(pieces: Iterable[_Piece]) -> list[str]:
+    return list(dict.fromkeys(piece.text for piece in pieces if piece.is_hole))
 
 
-def _pieces(template: str, features: Iterable[str]) -> list[tuple[str, bool]]:
-    """(text, False) for plain text and (expression, True) for what stands between double braces."""
+def _hole_name(expression: str) -> str:
+    if expression in _TAKEN:
+        return f"doc.{expression}"
+    return expression
+
+
+def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
+    """Split a template into plain text and the expressions between double braces."""
     from jinja2 import Environment, TemplateSyntaxError
 
+    # The harness reads the name of a column as the column.
     if template in features:
-        return [(template, True)]
-    pieces: list[tuple[str, bool]] = []
+        return [_Piece(template, is_hole=True)]
     try:
         tokens = list(Environment(keep_trailing_newline=True).lex(template))
     except TemplateSyntaxError as error:
         raise Inexpressible(f"a template is no valid Jinja ({error.message})") from error
+    pieces = []
     expression: list[str] | None = None
     for _, kind, text in tokens:
         if kind == "data":
-            pieces.append((text, False))
+            pieces.append(_Piece(text))
         elif kind == "variable_begin" and text == "{{":
             expression = []
-        elif kind == "variable_end" and text == "}}" and expression is not None:
-            spelled = "".join(expression).strip()
-            if "{" in spelled or "}" in spelled or not spelled:
-                raise Inexpressible(f"a hole can't be called {spelled!r}")
-            pieces.append((spelled, True))
-            expression = None
-        elif expression is not None:
-            expression.append(text)
-        else:
+        elif expression is None:
             raise Inexpressible(f"a template has more than text and expressions ({text.strip()!r})")
+        elif kind == "variable_end" and text == "}}":
+            pieces.append(_hole("".join(expression).strip()))
+            expression = None
+        else:
+            expression.append(text)
     return pieces
 
 
-def _spelled(pieces: Iterable[tuple[str, bool]], names: Mapping[str, str]) -> str:
-    return "".join(
-        "{" + names[text] + "}" if is_hole else _escaped(text) for text, is_hole in pieces
-    )
+def _hole(expression: str) -> _Piece:
+    # The name of a hole of ours stands between single braces.
+    if not expression or "{" in expression or "}" in expression:
+        raise Inexpressible(f"a hole can't be called {expression!r}")
+    return _Piece(expression, is_hole=True)
+
+
+def _spelled(pieces: Iterable[_Piece], names: Mapping[str, str]) -> str:
+    parts = []
+    for piece in pieces:
+        if piece.is_hole:
+            parts.append(f"{{{names[piece.text]}}}")
+        else:
+            parts.append(_escaped(piece.text))
+    return "".join(parts)
 
 
 def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _asked(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any]) -> AskedRow:
+def _task_row(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any]) -> TaskRow:
     context = task.fewshot_context(doc, num_fewshot=shots, gen_prefix=task.doc_to_prefix(doc))
     own_shot = any(shot == doc for shot in drawn)
     if task.OUTPUT_TYPE == "loglikelihood":
         target = task.doc_to_target(doc)
         if not isinstance(target, str) or not target:
-            return AskedRow(
-                doc, refused=f"its target is {target!r}, and not a text that can be scored"
-            )
-        return AskedRow(
-            doc, task.doc_to_text(doc), (context,), (target,), (target,), (0,), own_shot=own_shot
+            refused = f"its target is {target!r}, and not a text that can be scored"
+            return TaskRow(doc=doc, refused=refused)
+        return TaskRow(
+            doc=doc,
+            query=task.doc_to_text(doc),
+            contexts=(context,),
+            continuations=(target,),
+            choices=(target,),
+            gold=(0,),
+            own_shot=own_shot,
         )
-    choices = task.doc_to_choice(doc)
-    if (wrong := _wrong_choices(choices)) is not None:
-        return AskedRow(doc, refused=wrong)
+    try:
+        choices = _choices(task, doc)
+    except _Unusable as error:
+        return TaskRow(doc=doc, refused=str(error))
     instances = task.construct_requests(doc, context, metadata=(task.config.task, 0, 1))
+    # The further requests of acc_mutual_info have no contexts.
     pairs = [instance.args for instance in instances][: len(choices)]
-    several = bool(task.multiple_input)
-    contexts = [pair[0] for pair in pairs] if several else dict.fromkeys(pair[0] for pair in pairs)
-    target = task.doc_to_text(doc) if several else task.doc_to_target(doc)
-    gold = _gold(target, choices, bool(task.multiple_target))
-    refused = gold if isinstance(gold, str) else None
-    return AskedRow(
-        doc,
-        pairs[0][1].strip() if several else str(task.doc_to_text(doc)),
-        tuple(contexts),
-        tuple(pair[1] for pair in pairs),
-        tuple(choices),
-        () if isinstance(gold, str) else gold,
-        refused,
-        not refused and _was_text(task, doc, choices),
-        own_shot,
+    contexts = tuple(pair[0] for pair in pairs)
+    if task.multiple_input:
+        query = pairs[0][1].strip()
+        target = task.doc_to_text(doc)
+    else:
+        query = str(task.doc_to_text(doc))
+        target = task.doc_to_target(doc)
+        contexts = tuple(dict.fromkeys(contexts))
+    gold: tuple[int, ...] = ()
+    refused_for = None
+    read_as_index = False
+    try:
+        gold = _gold(target, choices, bool(task.multiple_target))
+        read_as_index = _was_text(task, doc, choices)
+    except _Unusable as error:
+        refused_for = str(error)
+    return TaskRow(
+        doc=doc,
+        query=query,
+        contexts=contexts,
+        continuations=tuple(pair[1] for pair in pairs),
+        choices=choices,
+        gold=gold,
+        refused=refused_for,
+        read_as_index=read_as_index,
+        own_shot=own_shot,
     )
 
 
-def _answered(task: Any, doc: Mapping[str, Any]) -> _Answer | str:
-    """The choices of a row that is shown as an example, and which are right, or why that is not known."""
+def _pool_row(task: Any, doc: Mapping[str, Any], template: _Template) -> TaskRow:
+    """Return the row of an example.  Raises _Unusable if its right choices are not known."""
+    query = ""
+    if "question" not in template.holes:
+        query = str(task.doc_to_text(doc))
     target = task.doc_to_target(doc)
     if task.OUTPUT_TYPE == "loglikelihood":
-        return (
-            ((target,), (0,)) if isinstance(target, str) and target else f"its target is {target!r}"
-        )
+        if not isinstance(target, str) or not target:
+            raise _Unusable(f"its target is {target!r}")
+        return TaskRow(doc=doc, query=query, choices=(target,), gold=(0,))
+    choices = _choices(task, doc)
+    gold = _gold(target, choices, bool(task.multiple_target))
+    return TaskRow(doc=doc, query=query, choices=choices, gold=gold)
+
+
+def _choices(task: Any, doc: Mapping[str, Any]) -> tuple[str, ...]:
     choices = task.doc_to_choice(doc)
-    gold = _wrong_choices(choices) or _gold(target, choices, bool(task.multiple_target))
-    return gold if isinstance(gold, str) else (tuple(choices), gold)
+    is_list = isinstance(choices, list) and bool(choices)
+    if not is_list or not all(isinstance(choice, str) for choice in choices):
+        raise _Unusable(f"its choices are {str(choices)[:80]!r}, and not a list of texts")
+    return tuple(choices)
 
 
-def _wrong_choices(choices: Any) -> str | None:
-    if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
-        return None
-    return f"its choices are {str(choices)[:80]!r}, and not a list of texts"
+def _gold(target: Any, choices: Sequence[str], several: bool) -> tuple[int, ...]:
+    """Return the right choices.  Raises _Unusable if they are not known.
 
-
-def _gold(target: Any, choices: Sequence[str], several: bool) -> tuple[int, ...] | str:
-    """The right choices, or why they are not known.
-
-    ``several``: whether the first row of the task has a list, after which the harness judges all rows
-    (lm_eval/api/task.py, 0.4.13, process_results).  What it takes for a wrong answer without a word, or counts from the
-    end, is no answer here.
+    ``several``: whether the first row of the task has a list, which decides how the harness judges
+    all rows (lm_eval/api/task.py, 0.4.13, process_results).  A target that the harness silently
+    takes for a wrong answer, or counts from the end, is refused.
     """
-    if isinstance(target, list) != several:
-        kinds = (
-            ("a list", "the first row's is none")
-            if isinstance(target, list)
-            else ("no list", "the first row's is")
-        )
-        return f"its target {target!r} is {kinds[0]}, and {kinds[1]}"
+    if isinstance(target, list) and not several:
+        raise _Unusable(f"its target {target!r} is a list, and the first row's is none")
+    if several and not isinstance(target, list):
+        raise _Unusable(f"its target {target!r} is no list, and the first row's is")
     if isinstance(target, str):
-        return (
-            (choices.index(target),)
-            if target in choices
-            else f"its target {target[:80]!r} is none of its choices"
-        )
-    indices = target if isinstance(target, list) else [target]
+        if target not in choices:
+            raise _Unusable(f"its target {target[:80]!r} is none of its choices")
+        return (choices.index(target),)
+    indices = target
+    if not isinstance(target, list):
+        indices = [target]
     for index in indices:
         if not isinstance(index, Integral) or not 0 <= int(index) < len(choices):
-            return f"its target {target!r} is no index of its {len(choices)} choices"
-    return tuple(sorted({int(index) for index in indices})) or "it has no target"
+            raise _Unusable(f"its target {target!r} is no index of its {len(choices)} choices")
+    if not indices:
+        raise _Unusable("it has no target")
+    return tuple(sorted(set(map(int, indices))))
 
 
 def _was_text(task: Any, doc: Mapping[str, Any], choices: Sequence[str]) -> bool:
-    """Whether the target was a text of digits, one of the choices, and taken as the index of another choice."""
-    template = task.config.doc_to_text if task.multiple_input else task.config.doc_to_target
+    """Return whether the target is the text of a choice, and is taken as the index of another."""
+    template = task.config.doc_to_target
+    if task.multiple_input:
+        template = task.config.doc_to_text
     if not isinstance(template, str) or template in task.features:
         return False
     from lm_eval import utils
 
     text = utils.apply_template(template, doc)
+    # The harness reads every text of digits as an index.
     return text.isdigit() and text in choices and choices.index(text) != int(text)

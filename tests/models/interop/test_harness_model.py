@@ -18,12 +18,12 @@ from choicewise.extensions.interop import lm_eval as register
 from choicewise.extensions.interop.lm_eval import requests as asking
 from choicewise.extensions.interop.lm_eval.engine import REFUSED, STAMP, read_arguments, stamp
 from choicewise.extensions.interop.lm_eval.requests import (
-    Asked,
     Encoder,
     Request,
     Score,
+    ScoredPrompt,
     StopRule,
-    ask_as_harness,
+    harness_prompts,
     score,
 )
 from choicewise.models.fake import HashModel
@@ -42,7 +42,7 @@ def request(context: str, continuation: str, group: object = None) -> Request:
     return Request(context, continuation, f"task, document {context!r}", group)
 
 
-def scores_of(asked: Sequence[Asked]) -> list[Score]:
+def scores_of(asked: Sequence[ScoredPrompt]) -> list[Score]:
     return score(HashModel(), asked, str, "loglikelihood")
 
 
@@ -174,7 +174,7 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
     lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
     reason = "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
     assert (lost.missing, changed.merged, changed.continuation.tolist()) == (reason, True, [*b"c"])
-    asked = ask_as_harness(
+    asked = harness_prompts(
         merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False
     )
     with pytest.raises(ModelError, match=r"1 requests can't be scored.*boundary=lcp"):
@@ -206,7 +206,7 @@ def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused
     None
 ):
     model, heard = HashModel(), dict[int, float]()
-    asked = ask_as_harness(
+    asked = harness_prompts(
         encoder(), [request("ab", "cd"), request("", "e"), request("ab", "cd")], 100, False
     )
     scores = score(
@@ -222,7 +222,7 @@ def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused
     assert scores[0].total == pytest.approx(float(plain.logprobs.sum()))
     assert scores[0].greedy == (not plain.ranks.any())
     indices: list[int] = []
-    asked = ask_as_harness(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
+    asked = harness_prompts(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
     with pytest.raises(
         ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"
     ):
@@ -238,21 +238,21 @@ def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused
 
 @given(window=st.integers(2, 12), continuation=st.text("ab", min_size=1, max_size=8))
 def test_the_start_of_a_context_is_cut_as_in_the_harness(window: int, continuation: str) -> None:
-    (asked,) = ask_as_harness(encoder(), [request("context", continuation)], window, False)
+    (asked,) = harness_prompts(encoder(), [request("context", continuation)], window, False)
     whole = [BYTES, *b"context", *continuation.encode()]
     if len(continuation) > window:
         assert "more than fit" in str(asked.missing)
     else:
-        assert isinstance(asked.question, Span)
-        tokens = [*asked.question.context.tolist(), *asked.question.continuation.tolist()]
+        assert isinstance(asked.prompt, Span)
+        tokens = [*asked.prompt.context.tolist(), *asked.prompt.continuation.tolist()]
         assert (tokens, asked.dropped) == (whole[-(window + 1) :], len(whole) - len(tokens))
 
 
 @pytest.mark.parametrize("policy", ["lcp", "count", "joint", "bytes", "heal"])
 def test_another_boundary_asks_the_choices_of_a_question_together(policy: str) -> None:
     requests = [request("xa", "b", 1), request("y", "b", 2), request("xa", "c", 1)]
-    asked = asking.ask_with_boundary(Encodings(ByteTokenizer(), "default"), policy, requests, 100)
-    expected = [each.total for each in scores_of(ask_as_harness(encoder(), requests, 100, False))]
+    asked = asking.boundary_prompts(Encodings(ByteTokenizer(), "default"), policy, requests, 100)
+    expected = [each.total for each in scores_of(harness_prompts(encoder(), requests, 100, False))]
     assert [each.total for each in scores_of(asked)] == pytest.approx(expected)
 
 
@@ -261,8 +261,8 @@ def test_too_many_tokens_for_one_tree_are_asked_in_portions(
 ) -> None:
     monkeypatch.setattr(asking, "PORTION", 12)
     texts = [("abc", "d"), ("xyz", "d"), ("abc", "e"), ("xyz", "f"), ("a" * 20, "b"), ("abc", "d")]
-    asked = ask_as_harness(encoder(), [request(*pair) for pair in texts], 100, False)
-    questions = [each.question for each in asked if each.question is not None]
+    asked = harness_prompts(encoder(), [request(*pair) for pair in texts], 100, False)
+    questions = [each.prompt for each in asked if each.prompt is not None]
     groups = [*asking.portions(questions, [question.inputs for question in questions])]
     assert sorted(index for group in groups for index in group) == [0, 1, 2, 3, 4, 5]
     assert len(groups) > 2

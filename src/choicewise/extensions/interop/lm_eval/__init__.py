@@ -1,4 +1,4 @@
-"""The model ``choicewise`` of lm-evaluation-harness: its requests answered by our engine."""
+"""Register the model ``choicewise`` of lm-evaluation-harness, and run the harness with it."""
 
 from choicewise.errors import UsageError, install_line
 
@@ -6,13 +6,11 @@ NAME = "choicewise"
 
 
 def register() -> None:
-    """Register the model beside the harness's own; UsageError where the harness is not installed.
-
-    Those are registered first, because the harness registers its own only while no model is known
-    (``get_model``, ``lm_eval/api/registry.py``).
-    """
+    """Register the model in the harness.  Raises UsageError if lm_eval is not installed."""
     try:
-        import lm_eval.models  # noqa: F401 (it registers them)
+        # The harness registers its models only while there is none (get_model,
+        # lm_eval/api/registry.py), so this import does it first.
+        import lm_eval.models  # noqa: F401
         from lm_eval.api.registry import MODEL_REGISTRY, register_model
     except ImportError as error:
         raise UsageError(
@@ -25,7 +23,7 @@ def register() -> None:
 
 
 def run_harness(arguments: list[str]) -> None:
-    """The harness's own command line with ``arguments``; it may end the process."""
+    """Run the harness's command line with ``arguments``, which may end the process."""
     import sys
 
     register()

@@ -1,4 +1,4 @@
-"""The arguments of the harness's model, and the model with its tokenizer that they name."""
+"""Read the arguments of the harness's model, and load the model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import Tokenizer, token_bytes
 
 if TYPE_CHECKING:
+    from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.local_model import LocalModel
     from choicewise.models.local.networks import EncoderDecoder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Engine:
-    """A model that answers in the tokens of ``tokenizer``, which is transformers' own.
+    """Hold a model that answers in the tokens of ``tokenizer``, which is transformers'.
 
-    ``network``: the torch module.  ``window``: the most input tokens, by the harness's rule.  ``commit``: that of the
-    model on the Hub; "" for a folder.
+    ``network``: the torch module.  ``window``: the most input tokens, by the harness's rule.
+    ``commit``: of the model on the Hub; "" for a folder.
     """
 
     model: LocalModel | EncoderDecoder
@@ -45,76 +46,113 @@ class Engine:
 
     @property
     def causal(self) -> LocalModel | None:
-        """The model where it is a causal one."""
+        """Return the model if it is a causal one."""
         from choicewise.models.local.local_model import LocalModel
 
-        return self.model if isinstance(self.model, LocalModel) else None
+        if not isinstance(self.model, LocalModel):
+            return None
+        return self.model
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether contexts go to an encoder."""
+        """Return whether contexts go to an encoder."""
         return self.causal is None
 
 
 def load_engine(arguments: ModelArguments) -> Engine:
-    """The model that ``arguments`` name, with its weights.
+    """Load the model that ``arguments`` name.
 
-    Raises ModelError when there is none, when it can't be used, and when it is a masked model, which gives no
-    log-likelihoods of continuations.
+    Raises ModelError if there is none, if it can't be used, and if it is a masked model, which
+    gives no log-likelihoods of continuations.
     """
-    from lm_eval.models.utils import DEFAULT_MAX_LENGTH, resolve_max_length
-    from transformers import AutoTokenizer
+    from lm_eval.models.utils import resolve_max_length
 
-    from choicewise.models.local.folder_model import FolderModel
-
-    if not isinstance(model_kind(_name(arguments)), Local):
-        raise ModelError(
-            f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder"
-        )
-    same = ("dtype", "device", "rung", "batch_tokens", "trust_remote_code")
-    options = {name: getattr(arguments, name) for name in same}
-    load = partial(load_model, _name(arguments), adapter=arguments.peft, **options)
-    try:
-        folder = load(window=arguments.max_length)
-    except ModelError:
-        if arguments.max_length is not None:
-            raise
-        folder = load(
-            window=DEFAULT_MAX_LENGTH
-        )  # the configuration may not say how many tokens fit
-    assert isinstance(folder, FolderModel)
+    folder = _load_folder(arguments)
     if folder.kind is MASKED:
         raise ModelError(
             f"{folder.name} is a masked language model, and the harness asks for continuations; `choicewise run` scores"
             " it with reading:pseudo-loglikelihood"
         )
-    own = "seq2seq" if folder.kind is ENCODER_DECODER else "causal"
-    if arguments.backend not in ("default", own):
+    backend = "causal"
+    if folder.kind is ENCODER_DECODER:
+        backend = "seq2seq"
+    if arguments.backend not in ("default", backend):
         raise ModelError(
-            f"backend is {arguments.backend}, but {arguments.pretrained} is {own}; leave the backend out"
+            f"backend is {arguments.backend}, but {arguments.pretrained} is {backend}; leave the backend out"
         )
-    chosen = {} if arguments.add_bos_token is None else {"add_bos_token": arguments.add_bos_token}
-    where = folder.folder if arguments.tokenizer is None else arguments.tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(
-        where,
+    tokenizer = _load_tokenizer(arguments, folder.folder)
+    local = cast("LocalModel | EncoderDecoder", folder.local)
+    # The harness cuts contexts by this rule, and not by that of the configuration.
+    window = arguments.max_length or resolve_max_length(local.model.config, tokenizer)
+    adopted = AdoptedTokenizer(tokenizer)
+    engine_tokenizer: Tokenizer = adopted
+    if adopted.content is not None:
+        # Parts that texts share are encoded once if that is proven to be exact.
+        engine_tokenizer = PartwiseTokenizer(adopted, find_split_rule(adopted.content))
+    return Engine(
+        model=replace(local, tokenizer=engine_tokenizer, window=window),
+        network=local.model,
+        tokenizer=tokenizer,
+        window=window,
+        commit=folder.source.rpartition("@")[2],
+    )
+
+
+def _load_folder(arguments: ModelArguments) -> FolderModel:
+    from lm_eval.models.utils import DEFAULT_MAX_LENGTH
+
+    from choicewise.models.local.folder_model import FolderModel
+
+    name = _name(arguments)
+    if not isinstance(model_kind(name), Local):
+        raise ModelError(
+            f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder"
+        )
+    load = partial(
+        load_model,
+        name,
+        adapter=arguments.peft,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        rung=arguments.rung,
+        batch_tokens=arguments.batch_tokens,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+    try:
+        folder = load(window=arguments.max_length)
+    except ModelError:
+        if arguments.max_length is not None:
+            raise
+        # The configuration may not say how many tokens fit.
+        folder = load(window=DEFAULT_MAX_LENGTH)
+    assert isinstance(folder, FolderModel)
+    return folder
+
+
+def _load_tokenizer(arguments: ModelArguments, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    options: dict[str, Any] = {}
+    if arguments.add_bos_token is not None:
+        options["add_bos_token"] = arguments.add_bos_token
+    source: str | Path = folder
+    if arguments.tokenizer is not None:
+        source = arguments.tokenizer
+    return AutoTokenizer.from_pretrained(
+        source,
         trust_remote_code=arguments.trust_remote_code,
         use_fast=arguments.use_fast_tokenizer,
-        **chosen,
+        **options,
     )
-    local = cast("LocalModel | EncoderDecoder", folder.local)
-    window = arguments.max_length or resolve_max_length(local.model.config, tokenizer)
-    own_tokens: Tokenizer = (adopted := AdoptedTokenizer(tokenizer))
-    if (
-        adopted.content is not None
-    ):  # what texts share is encoded once where that is proven to be exact
-        own_tokens = PartwiseTokenizer(adopted, find_split_rule(adopted.content))
-    model = replace(local, tokenizer=own_tokens, window=window)
-    return Engine(model, local.model, tokenizer, window, folder.source.rpartition("@")[2])
 
 
 def _name(arguments: ModelArguments) -> str:
-    """What the model is loaded by; ModelError for a revision or a subfolder that has no meaning there."""
-    name, folder = arguments.pretrained, Path(arguments.pretrained)
+    """Return the name to load.
+
+    Raises ModelError for a revision or a subfolder that has no meaning for it.
+    """
+    name = arguments.pretrained
+    folder = Path(name)
     if folder.is_dir():
         if arguments.revision != "main":
             raise ModelError(
@@ -126,15 +164,19 @@ def _name(arguments: ModelArguments) -> str:
             f"subfolder is {arguments.subfolder!r}, but only a folder on this machine can have one: "
             f"run `hf download {name}` and pass the folder it names"
         )
-    return name if arguments.revision == "main" or "@" in name else f"{name}@{arguments.revision}"
+    # A name with @ has its commit already.
+    if arguments.revision == "main" or "@" in name:
+        return name
+    return f"{name}@{arguments.revision}"
 
 
 class AdoptedTokenizer:
-    """A tokenizer of transformers, ``inner``, behind the engine's interface.
+    """Put a tokenizer of transformers, ``inner``, behind the engine's interface.
 
-    It gives the tokens of ``inner`` itself, which may differ from those of the folder's ``tokenizer.json``, because
-    transformers rebuilds some classes from their vocabulary (:class:`~choicewise.models.local.tokenizer.HfTokenizer`).
-    ``token_bytes`` is empty where ``inner`` is written in Python and does not say them.
+    It gives the tokens of ``inner`` itself, which may differ from those of the folder's
+    ``tokenizer.json``, because transformers rebuilds some classes from their vocabulary
+    (:class:`~choicewise.models.local.tokenizer.HfTokenizer`).  ``content``: its ``tokenizer.json``,
+    and ``token_bytes``: the bytes of its tokens; None and empty if ``inner`` is written in Python.
     """
 
     mask_id: int | None = None
@@ -143,23 +185,22 @@ class AdoptedTokenizer:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.bos_id, self.eos_id, self.unknown_id = (
-            inner.bos_token_id,
-            inner.eos_token_id,
-            inner.unk_token_id,
-        )
-        self.content: dict[str, Any] | None = (
-            json.loads(inner.backend_tokenizer.to_str()) if inner.is_fast else None
-        )
-        self.token_bytes: Sequence[bytes] = (
-            [] if self.content is None else token_bytes(self.content)
-        )
-        vocabulary = inner.get_vocab() if self.content is None else self.content
+        self.bos_id = inner.bos_token_id
+        self.eos_id = inner.eos_token_id
+        self.unknown_id = inner.unk_token_id
+        self.content: dict[str, Any] | None = None
+        self.token_bytes: Sequence[bytes] = []
+        if inner.is_fast:
+            self.content = json.loads(inner.backend_tokenizer.to_str())
+            self.token_bytes = token_bytes(self.content)
+            vocabulary = self.content
+        else:
+            vocabulary = inner.get_vocab()
         identity = f"{json.dumps(vocabulary, sort_keys=True)} {self.bos_id} {self.eos_id}"
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
-        """Token ids of each text, as ``inner`` encodes it alone."""
+        """Return the token ids of each text, as ``inner`` encodes it alone."""
         if not texts:
             return []
         if self.inner.is_fast:
@@ -169,50 +210,58 @@ class AdoptedTokenizer:
         return [np.asarray(row, dtype=np.int32) for row in rows]
 
     def words(self, texts: Sequence[str]) -> list[Ids]:
-        """For each token of each text the number of its word; a special token is one by itself."""
+        """Return for each token of each text the number of its word; a special token is a word."""
         encodings = (self.inner(text, add_special_tokens=False, verbose=False) for text in texts)
         return [np.asarray(encoding.word_ids(), dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: Ids) -> str:
-        """The text of ``ids`` without special tokens."""
+        """Return the text of ``ids`` without special tokens."""
         text: str = self.inner.decode(ids.tolist(), skip_special_tokens=True)
         return text
 
 
-HARNESS = "harness"  # the boundary that is the harness's own: its rules for moved white space, BOS and empty contexts
-DTYPES = {"half": "float16", "float": "float32"}  # other names that torch has for them
+HARNESS = "harness"
+"""The harness's boundary: its rules for moved white space, BOS and empty contexts."""
+
+DTYPES = {"half": "float16", "float": "float32"}
+"""Names of types by torch's other names for them."""
 
 IGNORED = {
     "batch_size": "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)",
     "max_batch_size": "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)",
     "logits_cache": "every token is computed once, whatever is scored after it",
 }
-"""What changes no number here, and why."""
+"""Arguments of ``hf`` that change no number here, and why."""
 
 ONE_DEVICE = "the model is computed on one device (device=cuda:0) or on all GPUs (device=auto)"
+QUANTISED = "quantised weights are read as config.json of the model says"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    **dict.fromkeys(("parallelize", "tp_plan"), ((False,), ONE_DEVICE)),
-    **dict.fromkeys(("device_map", "max_memory_per_gpu", "max_cpu_memory"), ((), ONE_DEVICE)),
+    "parallelize": ((False,), ONE_DEVICE),
+    "tp_plan": ((False,), ONE_DEVICE),
+    "device_map": ((), ONE_DEVICE),
+    "max_memory_per_gpu": ((), ONE_DEVICE),
+    "max_cpu_memory": ((), ONE_DEVICE),
     "offload_folder": (("./offload",), ONE_DEVICE),
     "mixed_precision_dtype": ((), "weights and arithmetic have one dtype (dtype=bfloat16)"),
     "softmax_dtype": (("float32", "float"), "the softmax is always computed in float32"),
     "truncation": ((False,), "contexts are cut at their start alone"),
     "delta": ((), "add the weights up, save the model, and pass its folder"),
-    **dict.fromkeys(
-        ("autogptq", "gptqmodel", "load_in_4bit", "load_in_8bit", "quantization_config"),
-        ((False,), "quantised weights are read as config.json of the model says"),
-    ),
+    "autogptq": ((False,), QUANTISED),
+    "gptqmodel": ((False,), QUANTISED),
+    "load_in_4bit": ((False,), QUANTISED),
+    "load_in_8bit": ((False,), QUANTISED),
+    "quantization_config": ((False,), QUANTISED),
     "gguf_file": ((), "only safetensors are read"),
 }
-"""Arguments of ``hf`` that have no meaning here: the values that ask for nothing (beside None), and why."""
+"""Arguments of ``hf`` that have no meaning here: values without effect (beside None), and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments:
-    """The arguments of a model; those of the harness's ``hf`` model have its names, defaults and meaning.
+    """Hold the arguments of a model, whose names and defaults are those of the harness's ``hf``.
 
-    ``boundary``: :data:`HARNESS`, or a policy of :mod:`choicewise.tokens.boundary`.  ``rung``, ``batch_tokens``: as in
-    :class:`~choicewise.models.local.local_model.LocalModel`.
+    ``boundary``: :data:`HARNESS`, or a policy of :mod:`choicewise.tokens.boundary`.  ``rung`` and
+    ``batch_tokens``: those of :class:`~choicewise.models.local.local_model.LocalModel`.
     """
 
     pretrained: str
@@ -236,12 +285,8 @@ class ModelArguments:
     batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("boundary", (HARNESS, *BOUNDARIES)),
-            ("backend", ("default", "causal", "seq2seq")),
-        ):
-            if (value := getattr(self, name)) not in known:
-                raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
+        _check_name("boundary", self.boundary, (HARNESS, *BOUNDARIES))
+        _check_name("backend", self.backend, ("default", "causal", "seq2seq"))
         if self.max_length is not None and self.max_length < 1:
             raise UsageError(
                 f"max_length is {self.max_length} tokens; it must be at least 1, or left out"
@@ -251,25 +296,33 @@ class ModelArguments:
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """What a chat template is told beside the messages."""
-        thinking = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
-        return {**self.chat_template_args, **thinking}
+        """Return the arguments of a chat template, without the messages."""
+        arguments = dict(self.chat_template_args)
+        if self.enable_thinking is not None:
+            arguments["enable_thinking"] = self.enable_thinking
+        return arguments
+
+
+def _check_name(argument: str, value: str, names: Sequence[str]) -> None:
+    if value not in names:
+        raise UsageError(f"{argument} is {value!r}; it must be one of {', '.join(names)}")
 
 
 def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]:
-    """The arguments as ``given``, and a sentence for each that is ignored.
+    """Read the arguments, and return a sentence for each that is ignored.
 
-    Raises UsageError, about everything at once, for what is not known, can't be read or has no meaning here.
+    Raises UsageError, with all problems at once, for unknown names, values that can't be read, and
+    arguments that have no meaning here.
     """
     kinds = {spec.name: str(spec.type) for spec in fields(ModelArguments)}
     values: dict[str, Any] = {}
-    notes: dict[str, list[str]] = {}
+    names_of_reason: dict[str, list[str]] = {}
     problems = []
     for name, value in given.items():
         if value is None:
             continue
         if name in IGNORED:
-            notes.setdefault(IGNORED[name], []).append(name)
+            names_of_reason.setdefault(IGNORED[name], []).append(name)
         elif name in REFUSED:
             neutral, reason = REFUSED[name]
             if value not in neutral:
@@ -277,10 +330,8 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
                     f"{name}={value} has no meaning for the model choicewise: {reason}; leave it out"
                 )
         elif name not in kinds:
-            known = [*kinds, *IGNORED, *REFUSED]
-            problems.append(
-                f"the model choicewise has no argument {name!r}; {did_you_mean(name, known)}"
-            )
+            hint = did_you_mean(name, [*kinds, *IGNORED, *REFUSED])
+            problems.append(f"the model choicewise has no argument {name!r}; {hint}")
         else:
             try:
                 values[name] = _read(value, kinds[name])
@@ -296,14 +347,17 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
         raise UsageError.of_problems(problems)
     if "dtype" in values:
         values["dtype"] = DTYPES.get(values["dtype"], values["dtype"])
-    return ModelArguments(**values), [
-        f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no effect: {reason}"
-        for reason, names in notes.items()
-    ]
+    return ModelArguments(**values), list(map(_note, names_of_reason.values(), names_of_reason))
+
+
+def _note(names: Sequence[str], reason: str) -> str:
+    if len(names) == 1:
+        return f"{names[0]} has no effect: {reason}"
+    return f"{' and '.join(names)} have no effect: {reason}"
 
 
 def _read(value: Any, kind: str) -> Any:
-    """``value`` as its type says; ValueError or TypeError where it is none."""
+    """Return ``value`` in the type ``kind``.  Raises ValueError or TypeError if it is none."""
     kind = kind.removesuffix(" | None")
     if kind == "bool":
         if isinstance(value, bool):
@@ -319,32 +373,35 @@ def _read(value: Any, kind: str) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(value)
         return dict(value)
-    if isinstance(value, bool | int | float | str):  # names that look like numbers arrive as such
+    # The harness parses names that look like numbers.
+    if isinstance(value, bool | int | float | str):
         return str(value)
     if str(value).startswith("torch."):
         return str(value).removeprefix("torch.")
     raise TypeError(value)
 
 
-STAMP = "choicewise model"  # the key of the stamp; the harness's own are sha256
+STAMP = "choicewise model"
+"""Key of the stamp in a cache; the harness's keys are sha256."""
 
 
 def stamp(answers: MutableMapping[str, Any], identity: str) -> None:
-    """Mark ``answers`` as those of the model with this ``identity``.
+    """Mark a cache of ``answers`` with the ``identity`` of the model that gave them.
 
-    Raises UsageError where they are another's: the harness would give them out as this model's, as no key of its cache
-    names the model, its tokenizer or its arithmetic.
+    Raises UsageError if another model gave them: the harness would return them for this model,
+    because no key of its cache names the model, its tokenizer or its arithmetic.
     """
-    known = answers.get(STAMP)
-    if known is None and not len(answers):
+    stamped = answers.get(STAMP)
+    if stamped == identity:
+        return
+    if stamped is not None:
+        source = "another model or other settings"
+    elif len(answers):
+        source = "a model or settings that it does not name"
+    else:
         answers[STAMP] = identity
-    elif known != identity:
-        whose = (
-            "a model or settings that it does not name"
-            if known is None
-            else "another model or other settings"
-        )
-        raise UsageError(
-            f"the cache {getattr(answers, 'filename', '')} holds answers of {whose}, which would be taken for this "
-            "model's; pass another path as use_cache, or delete the file"
-        )
+        return
+    raise UsageError(
+        f"the cache {getattr(answers, 'filename', '')} holds answers of {source}, which would be taken for this "
+        "model's; pass another path as use_cache, or delete the file"
+    )

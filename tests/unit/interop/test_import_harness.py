@@ -51,7 +51,9 @@ def golds(rows: Rows, folder: Path) -> tuple[str, list[tuple[int, ...]]]:
     """How a file says which choices are right, and the right ones of each item."""
     path = write_lines(folder / "samples_stones.jsonl", rows)
     scan = scan_samples(path, sample_rows(path), None)
-    return scan.gold[0], [item.gold for item in read_items(sample_rows(path), scan, own=False)]
+    return scan.gold.name, [
+        item.gold for item in read_items(sample_rows(path), scan, task_computes=False)
+    ]
 
 
 @pytest.fixture(scope="module")

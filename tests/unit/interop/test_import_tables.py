@@ -22,7 +22,7 @@ from choicewise.errors import DataError, ProtocolError, UsageError
 from choicewise.extensions.interop.harness_tasks import load
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.extensions.interop.harness_tasks.files import TaskSelector, parse_task
-from choicewise.extensions.interop.harness_tasks.rows import asked_rows
+from choicewise.extensions.interop.harness_tasks.rows import task_rows
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.logs import Log
@@ -636,4 +636,4 @@ def test_a_row_of_which_the_harness_makes_no_request_is_named() -> None:
         DataError,
         match=r"task roads, row 0: the harness makes no request of it \(KeyError: 'options'",
     ):
-        list(asked_rows(task, 0))
+        list(task_rows(task, 0))

@@ -1,4 +1,5 @@
-"""Other tools' logs: one reader per tool, and what makes a run of what it says.
+"""Read the logs of other tools, with a module for each tool, and make runs of them.
 
-``log.py`` is what every reader gives, ``import_log.py`` writes the run; ``files.py`` finds the reader.
+``files.py`` finds the reader, which returns :class:`choicewise.logs.Log`; ``checks.py`` checks it,
+and ``import_log.py`` writes the run.
 """

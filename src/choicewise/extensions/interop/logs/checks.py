@@ -1,4 +1,4 @@
-"""Checks of a log: its items can be used, and its values follow from its answers."""
+"""Check a log: its items can be used, and its values follow from its answers."""
 
 from __future__ import annotations
 
@@ -12,70 +12,74 @@ from choicewise.logs import Log, LoggedChoice, LoggedItem
 from choicewise.util.text import has_half_character
 
 ROUNDING = 1e-5
-"""By how much a share may differ that another tool computed of the same numbers."""
+"""Difference between two shares that rounding may make, as other tools compute them."""
+
+# Nats by which rounding may lift a log-likelihood above 0.
+_ABOVE_ZERO = 1e-3
 
 
 class Checks:
-    """Counts where a log says something else of its items."""
+    """Count the values of a log that do not follow from its answers."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._verdicts = log.verdicts or HARNESS
         self._checked: Counter[str] = Counter()
         self._wrong: Counter[str] = Counter()
-        self._first: dict[str, str] = {}
+        self._examples: dict[str, str] = {}
         self._unknown: set[str] = set()
 
     def add(self, item: LoggedItem) -> None:
-        """Check one item; what is missing has nothing to be checked against."""
+        """Check the values of an item, unless it is missing or lacks what they follow from."""
         if item.missing:
             return
-        verdicts = self._log.verdicts or HARNESS
-        for name, said in item.recorded.items():
-            if (verdict := verdicts.get(name)) is None:
+        for name, recorded in item.recorded.items():
+            verdict = self._verdicts.get(name)
+            if verdict is None:
                 self._unknown.add(name)
                 continue
-            follows = verdict(self._log, item)
-            if math.isnan(follows) or math.isnan(said):
+            computed = verdict(self._log, item)
+            # A value that can not be computed proves nothing.
+            if math.isnan(computed) or math.isnan(recorded):
                 continue
             self._checked[name] += 1
-            if abs(said - follows) > ROUNDING:
+            if abs(recorded - computed) > ROUNDING:
                 self._wrong[name] += 1
-                self._first.setdefault(
-                    name, f"{item.id}: the log says {said:g}, its answers {follows:g}"
-                )
+                example = f"{item.id}: the log says {recorded:g}, its answers {computed:g}"
+                self._examples.setdefault(name, example)
 
     def notes(self) -> tuple[str, ...]:
-        """What differs, in words.
+        """Return the values that differ, in words.
 
-        Raises DataError where that is ``acc``: then the right choices were read otherwise than the tool knew them.
+        Raises DataError if ``acc`` differs: then the right choices are not those of the tool.
         """
-        differing = {
-            name: f"{name} of {count:,} of {self._checked[name]:,} items is another than its own answers give, "
-            f"such as {self._first[name]}"
-            for name, count in self._wrong.items()
-        }
-        if "acc" in differing:
+        notes = {}
+        for name, count in self._wrong.items():
+            notes[name] = (
+                f"{name} of {count:,} of {self._checked[name]:,} items is another than its own answers give, "
+                f"such as {self._examples[name]}"
+            )
+        if "acc" in notes:
             raise DataError(
                 f"the {self._log.tool} log of {self._log.model} on {self._log.task} does not agree with itself: "
-                f"{differing['acc']}"
+                f"{notes['acc']}"
             )
-        return tuple(differing.values())
+        return tuple(notes.values())
 
     def unused(self) -> tuple[str, ...]:
-        """The log's values of items that are not imported, in words."""
-        unknown = ", ".join(sorted(self._unknown))
-        return (
-            (f"values {unknown}, of which it is not known how they follow from the answers",)
-            if unknown
-            else ()
-        )
+        """Return the values of items that are not imported, in words."""
+        if not self._unknown:
+            return ()
+        names = ", ".join(sorted(self._unknown))
+        return (f"values {names}, of which it is not known how they follow from the answers",)
 
 
 def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
-    """``item`` with log-likelihoods that are numbers or missing.
+    """Return ``item`` with log-likelihoods that are numbers or missing.
 
-    A NaN is a missing choice, and a right choice that is none of the choices makes the item missing.  Raises DataError
-    for what no log-likelihoods are, an item without choices, and texts that no file can store.
+    A NaN is a missing choice, and a right choice that is none of the choices makes the item
+    missing. Raises DataError for a value that is no log-likelihood, an item without choices, and
+    texts that no file can store.
     """
     where = f"item {item.id!r} of {tool}"
     if not item.choices:
@@ -84,49 +88,53 @@ def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
         raise DataError(
             f"{where} has {len(item.options)} options and {len(item.choices)} log-likelihoods"
         )
-    texts = [
-        item.id,
-        item.subject,
-        item.context,
-        item.question,
-        *(item.options or ()),
-        item.generated,
-    ]
-    texts += [text for choice in item.choices for text in (choice.text, choice.context)]
-    if has_half_character("".join(text for text in texts if text is not None)):
+    # Parquet stores UTF-8, which has no code for half a character.
+    if has_half_character(_all_text(item)):
         raise DataError(f"{where} holds a lone surrogate, half a character that no file can store")
-    choices = tuple(
-        _checked(choice, f"{where}, choice {place}") for place, choice in enumerate(item.choices)
-    )
-    wrong = [index for index in item.gold if not 0 <= index < len(choices)]
-    gold = tuple(sorted({index for index in item.gold if 0 <= index < len(choices)}))
+    choices = []
+    for number, choice in enumerate(item.choices):
+        choices.append(_checked_choice(choice, f"{where}, choice {number}"))
+    gold = []
     missing = None
-    if wrong:
-        missing = (
-            f"the right choice is {wrong[0]}, and there are {len(choices)} choices, counted from 0"
-        )
-    elif not gold:
-        missing = "the log does not say which choice is right"
-    return replace(item, choices=choices, gold=gold, missing=missing)
-
-
-def _checked(choice: LoggedChoice, where: str) -> LoggedChoice:
-    for name in ("loglikelihood", "unconditional"):
-        value = getattr(choice, name)
-        if value is not None and value > 1e-3:  # nats that rounding may lift it above 0
-            raise DataError(
-                f"{where} has the {name} {value}, and a log-likelihood is never above 0; is it a "
-                "loss, or a probability?"
+    for index in item.gold:
+        if 0 <= index < len(choices):
+            gold.append(index)
+        elif missing is None:
+            missing = (
+                f"the right choice is {index}, and there are {len(choices)} choices, counted from 0"
             )
+    if not item.gold:
+        missing = "the log does not say which choice is right"
+    return replace(item, choices=tuple(choices), gold=tuple(sorted(set(gold))), missing=missing)
+
+
+def _all_text(item: LoggedItem) -> str:
+    texts = [item.id, item.subject, item.context, item.question, item.generated]
+    texts += item.options or ()
+    for choice in item.choices:
+        texts += (choice.text, choice.context)
+    return "".join(filter(None, texts))
+
+
+def _checked_choice(choice: LoggedChoice, where: str) -> LoggedChoice:
+    _check_loglikelihood(choice.loglikelihood, "loglikelihood", where)
+    _check_loglikelihood(choice.unconditional, "unconditional", where)
     if choice.tokens is not None and choice.tokens < 1:
         raise DataError(f"{where} has {choice.tokens} tokens; a scored choice has at least one")
-    if choice.missing or choice.loglikelihood is None:
-        return replace(
-            choice,
-            loglikelihood=None,
-            missing=choice.missing or "the log has no log-likelihood of it",
-        )
+    if choice.missing:
+        return replace(choice, loglikelihood=None)
+    if choice.loglikelihood is None:
+        return replace(choice, missing="the log has no log-likelihood of it")
     if math.isnan(choice.loglikelihood):
         return replace(choice, loglikelihood=None, missing="the log says NaN")
-    lost = choice.unconditional is not None and math.isnan(choice.unconditional)
-    return replace(choice, unconditional=None) if lost else choice
+    if choice.unconditional is not None and math.isnan(choice.unconditional):
+        return replace(choice, unconditional=None)
+    return choice
+
+
+def _check_loglikelihood(value: float | None, name: str, where: str) -> None:
+    if value is not None and value > _ABOVE_ZERO:
+        raise DataError(
+            f"{where} has the {name} {value}, and a log-likelihood is never above 0; is it a "
+            "loss, or a probability?"
+        )

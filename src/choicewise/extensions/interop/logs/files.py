@@ -1,10 +1,11 @@
-"""Files of logs: which reader recognises them, and their JSON, lines and archives."""
+"""Find the reader of a log, and read the JSON, the lines, the cells and the archives of logs."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,13 +25,12 @@ from choicewise.util.jsonio import read_json
 
 def readers() -> list[LogReader]:
     """Return all readers in the order in which a file is tried."""
-    return sorted(
-        all_of(LogReader), key=lambda reader: reader.generic
-    )  # stable: the others keep their order
+    # The sort is stable: readers of a tool keep their order, and those of any table come last.
+    return sorted(all_of(LogReader), key=lambda reader: reader.generic)
 
 
 def find_reader(name: str) -> LogReader:
-    """Return the reader of the format of that ``name``; UsageError if there is none."""
+    """Return the reader of the format ``name``.  Raises UsageError if there is none."""
     reader = find(LogReader, name)
     if reader is None:
         names = [reader.name for reader in readers()]
@@ -39,7 +39,10 @@ def find_reader(name: str) -> LogReader:
 
 
 def recognise(path: Path) -> LogReader:
-    """Return the first reader that recognises ``path``; DataError if none does, or if it can't be read."""
+    """Return the first reader that recognises ``path``.
+
+    Raises DataError if none does, or if it can't be read.
+    """
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if not path.is_dir():
@@ -57,7 +60,7 @@ def recognise(path: Path) -> LogReader:
 
 
 def unreadable(tool: str, path: Path, error: DataError) -> Log:
-    """Return a log of a file that can't be read, so that its model is not known."""
+    """Return the log of a file that can't be read, whose model is not known."""
     return Log(
         tool=tool,
         model="unknown",
@@ -68,7 +71,7 @@ def unreadable(tool: str, path: Path, error: DataError) -> Log:
 
 
 NOTHING = frozenset({"", "none", "null", "na", "n/a", "nan"})
-"""Texts that stand for no number, in lower case."""
+"""Texts that mark a cell without a value, in lower case."""
 
 _FLAGS = {
     "true": True,
@@ -83,42 +86,57 @@ _FLAGS = {
 
 
 def number(cell: Any, where: str) -> float | None:
-    """``cell`` as a number, None where there is none (null, NaN, an empty text).
+    """Return the number in a cell, None if it is null, NaN or an empty text.
 
-    Raises DataError saying ``where`` for anything else, true and false included, and for a number that has no float.
+    Raises DataError, naming ``where``, for anything else, for true and false, and for a number that
+    is too large for a float.
     """
-    if cell is None or (isinstance(cell, str) and cell.strip().lower() in NOTHING):
+    if cell is None:
+        return None
+    if isinstance(cell, str) and cell.strip().lower() in NOTHING:
         return None
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
-        raise DataError(f"{where} is {_shown(cell)}, which is no number")
+        raise DataError(f"{where} is {_short(cell)}, which is no number")
     try:
         value = float(cell)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{where} is {_shown(cell)}, which is no number") from error
-    return None if math.isnan(value) else value
+        raise DataError(f"{where} is {_short(cell)}, which is no number") from error
+    if math.isnan(value):
+        return None
+    return value
 
 
 def flag(cell: Any, where: str) -> bool | None:
-    """``cell`` as true or false, None where it is neither; DataError saying ``where`` for anything else."""
+    """Return the true or false in a cell, None if it has no value.
+
+    Raises DataError, naming ``where``, for anything else.
+    """
     if cell is None or isinstance(cell, bool):
         return cell
     text = str(cell).strip().lower()
     if text in NOTHING:
         return None
     if text not in _FLAGS:
-        raise DataError(f"{where} is {_shown(cell)}, which is neither true nor false")
+        raise DataError(f"{where} is {_short(cell)}, which is neither true nor false")
     return _FLAGS[text]
 
 
+# A longer number is an id, and no index.
+_INDEX: Final = re.compile("-?[0-9]{1,9}")
+
+
 def index(cell: Any) -> int | None:
-    """``cell`` as a whole number, None where it is none."""
+    """Return the whole number in a cell, None if it is none."""
     if isinstance(cell, bool):
         return None
     if isinstance(cell, float) and cell.is_integer():
         return int(cell)
-    text = str(cell).strip() if isinstance(cell, str | int) else ""
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
+    if not isinstance(cell, str | int):
+        return None
+    text = str(cell).strip()
+    if _INDEX.fullmatch(text) is None:
+        return None
+    return int(text)
 
 
 def objects_among(values: Any) -> list[dict[str, Any]]:
@@ -126,9 +144,11 @@ def objects_among(values: Any) -> list[dict[str, Any]]:
     return [value for value in values or () if isinstance(value, dict)]
 
 
-def _shown(cell: Any) -> str:
+def _short(cell: Any) -> str:
     text = repr(cell)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if len(text) > 60:
+        return f"{text[:57]}..."
+    return text
 
 
 LONGEST: Final = 1 << 28
@@ -141,10 +161,11 @@ _DECODER: Final = json.JSONDecoder()
 
 
 def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
-    """Every member of the object in ``path`` by its key; those of the array ``streamed`` come one by one.
+    """Yield the key and the value of every member of the object in ``path``.
 
-    A file that is an array gives its elements with the key ``streamed``.  Raises DataError naming the place where the
-    file ends too early or is no JSON.
+    An array with the key ``streamed`` is yielded one element at a time, under that key, and so is a
+    file that is an array.  Raises DataError with the position if the file ends too early or is no
+    JSON.
     """
     try:
         with (
@@ -157,7 +178,7 @@ def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
 
 
 def whole(path: Path) -> Any:
-    """What the JSON file at ``path`` holds.  Raises DataError where it is no JSON, or can't be read."""
+    """Return the content of a JSON file.  Raises DataError if it is no JSON, or can't be read."""
     try:
         return json_value(read_bytes(path), str(path))
     except OSError as error:
@@ -165,104 +186,120 @@ def whole(path: Path) -> Any:
 
 
 def json_value(data: bytes, name: str) -> Any:
-    """What ``data`` spells in JSON; DataError naming ``name`` where it spells none."""
+    """Return the value of JSON ``data``.  Raises DataError, with ``name``, if it is none."""
     try:
         return read_json(data.decode("utf-8-sig"))
     except ValueError as error:
         raise DataError(
-            f"{name} is no JSON: {_said(error)}; was it cut off? copy it again"
+            f"{name} is no JSON: {_reason(error)}; was it cut off? copy it again"
         ) from error
 
 
 class _Parts:
-    """The text of a file as far as it has been read and not yet used."""
+    """Read a JSON file member by member; hold the text that has been read and not yet parsed."""
 
     def __init__(self, name: str, file: TextIO) -> None:
-        self._name, self._text, self._used, self._before = name, "", 0, 0
+        self._name = name
         self._file = file
+        self._text = ""
+        # The next character in the text, and the characters before the text.
+        self._position = 0
+        self._before = 0
 
     def read(self, streamed: str) -> Iterator[tuple[str, Any]]:
-        if (opening := self._next()) not in "[{":
+        """Yield the members of the file, for which see :func:`parts`."""
+        opening = self._next()
+        if opening not in "[{":
             raise self._error("it begins with no object")
         return self._members(streamed, streamed, named=opening == "{")
 
     def _members(self, key: str, streamed: str, named: bool) -> Iterator[tuple[str, Any]]:
-        """(key, value) of every member of the object that begins here, or of the array, which has one key for all."""
-        self._used += 1
-        end = "}" if named else "]"
+        """Yield the members of this object, or the elements of this array under ``key``."""
+        self._position += 1
+        end = "]"
+        if named:
+            end = "}"
         while self._next() != end:
             if named:
-                key = self._value()
-                if not isinstance(key, str) or self._next() != ":":
-                    raise self._error("a key is expected")
-                self._used += 1
+                key = self._key()
             if named and key == streamed and self._next() == "[":
                 yield from self._members(key, streamed, named=False)
             else:
                 yield key, self._value()
-            if self._next() not in (",", end):
+            following = self._next()
+            if following == ",":
+                self._position += 1
+            elif following != end:
                 raise self._error("a comma is expected")
-            self._used += self._next() == ","
-        self._used += 1
+        self._position += 1
+
+    def _key(self) -> str:
+        key = self._value()
+        if not isinstance(key, str) or self._next() != ":":
+            raise self._error("a key is expected")
+        self._position += 1
+        return key
 
     def _next(self) -> str:
-        """The next character that is no space."""
+        """Return the next character that is no space."""
         while True:
-            while self._used < len(self._text) and self._text[self._used] in _SPACE:
-                self._used += 1
-            if self._used < len(self._text):
-                return self._text[self._used]
-            if not self._more(_CHUNK):
+            while self._position < len(self._text) and self._text[self._position] in _SPACE:
+                self._position += 1
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if not self._read_further(_CHUNK):
                 raise self._error("it ends too early")
 
     def _value(self) -> Any:
         self._next()
         chunk = _CHUNK
         while True:
-            reason: Exception | None = None
             try:
-                value, end = _DECODER.raw_decode(self._text, self._used)
-            except (ValueError, RecursionError) as error:
-                reason = error
-            else:
-                if self._text[end : end + 1] in _AFTER or not self._more(
-                    chunk
-                ):  # else a number that goes on
-                    self._used = end
-                    return value
+                value, end = _DECODER.raw_decode(self._text, self._position)
+            except RecursionError as error:
+                raise self._error(_reason(error)) from error
+            except ValueError as error:
+                # Perhaps the value goes on in the next chunk.
+                if not self._read_further(chunk):
+                    raise self._error(_reason(error)) from error
+                chunk *= 2
                 continue
-            if isinstance(reason, RecursionError) or not self._more(chunk):
-                raise self._error(_said(reason)) from reason
-            chunk *= 2
+            # A number at the end of the text may go on, too.
+            if self._text[end : end + 1] in _AFTER or not self._read_further(chunk):
+                self._position = end
+                return value
 
-    def _more(self, characters: int) -> bool:
-        """Whether there was more to read."""
-        if len(self._text) - self._used > LONGEST:
+    def _read_further(self, characters: int) -> bool:
+        """Read on in the file, and return whether it had more characters."""
+        if len(self._text) - self._position > LONGEST:
             raise self._error(f"one part of it has more than {LONGEST} characters")
         try:
             text = self._file.read(characters)
         except UnicodeDecodeError as error:
             raise self._error(f"it is not UTF-8: {error.reason}") from error
-        self._before += self._used
-        self._text, self._used = self._text[self._used :] + text, 0
+        self._before += self._position
+        self._text = self._text[self._position :] + text
+        self._position = 0
         return bool(text)
 
     def _error(self, reason: str) -> DataError:
-        place = self._before + self._used
+        position = self._before + self._position
         return DataError(
-            f"{self._name} is no JSON after character {place}: {reason}; was it cut off? copy it again"
+            f"{self._name} is no JSON after character {position}: {reason}; was it cut off? copy it again"
         )
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg.removesuffix(" at")
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error)
 
 
 @contextmanager
 def laid_out_by(tool: str, path: Path) -> Iterator[None]:
-    """DataError in place of what a value of another kind than expected leads to."""
+    """Raise DataError in place of the error that a value of an unexpected kind leads to."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -273,29 +310,29 @@ def laid_out_by(tool: str, path: Path) -> Iterator[None]:
 
 
 def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(line, counted from 1, byte offset, object) of every line of ``path`` that is not empty.
+    """Yield the line (from 1), the byte offset and the object of every line that is not empty.
 
-    Raises DataError naming file and line for one that is cut off, no JSON, or no object, and for a file that is not
-    UTF-8 or can't be read.
+    Raises DataError with file and line for a line that is cut off, no JSON, or no object, and for a
+    file that is not UTF-8 or can't be read.
     """
+    offset = 0
     with open_file(path) as file:
-        offset = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-    for number, line in enumerate(text_lines(path, LONGEST), start=1):
+        if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            offset = len(codecs.BOM_UTF8)
+    for line_number, line in enumerate(text_lines(path, LONGEST), start=1):
         if line.strip():
-            yield number, offset, parsed(line, f"{path}, line {number}")
+            yield line_number, offset, parsed(line, f"{path}, line {line_number}")
         offset += len(line.encode())
 
 
 def parsed(line: str, where: str) -> dict[str, Any]:
-    """The object that ``line`` spells; DataError saying ``where`` for anything else."""
+    """Return the object in ``line``.  Raises DataError, naming ``where``, for anything else."""
     try:
         row = read_json(line)
     except ValueError as error:
-        cut = (
-            ""
-            if line.endswith("\n")
-            else ", and the file ends there; was its writing cut off? Copy it again"
-        )
+        cut = ""
+        if not line.endswith("\n"):
+            cut = ", and the file ends there; was its writing cut off? Copy it again"
         raise DataError(f"{where}: no JSON ({error}){cut}") from error
     if not isinstance(row, dict):
         raise DataError(f"{where}: no JSON object, but {type(row).__name__}")
@@ -303,7 +340,7 @@ def parsed(line: str, where: str) -> dict[str, Any]:
 
 
 def head(path: Path) -> str:
-    """What the file begins with, without blanks; nothing where it can't be read."""
+    """Return the beginning of a file without white space, "" if it can't be read."""
     try:
         with open_file(path) as file:
             return file.read(65_536).decode(errors="replace").lstrip("\ufeff \n\r\t")
@@ -312,25 +349,28 @@ def head(path: Path) -> str:
 
 
 def begins_a_list(path: Path, *keys: str) -> bool:
-    """Whether the file begins with a JSON list of objects that have these ``keys``."""
+    """Return whether the file begins with a JSON list of objects that have these ``keys``."""
     start = head(path)
     return start.startswith("[") and all(f'"{key}"' in start for key in keys)
 
 
 def first_object(path: Path) -> dict[str, Any]:
-    """The object on the first line of ``path``, or that the whole file is; empty where there is none."""
+    """Return the object on the first line of ``path``, empty if there is none."""
     try:
         row = read_json(head(path).partition("\n")[0])
     except ValueError:
         return {}
-    return row if isinstance(row, dict) else {}
+    if not isinstance(row, dict):
+        return {}
+    return row
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The objects of a file, which can be read again: of JSON Lines from the disk, of one JSON list from memory.
+    """Iterate the keys and objects of a file, again and again.
 
-    ``places``: (key, where it begins or its place in the list) of each, in the order in which they come.
+    ``places``: the key of each object with its byte offset, or its index in ``listed``, sorted.
+    ``listed``: the objects of a file that is one JSON list, None for JSON Lines.
     """
 
     path: Path
@@ -339,60 +379,73 @@ class Rows:
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         if self.listed is not None:
-            yield from ((key, self.listed[place]) for key, place in self.places)
+            for key, index in self.places:
+                yield key, self.listed[index]
             return
+        # Lines are read from the disk again, because a file may not fit into memory.
         with open_file(self.path) as file:
-            for key, place in self.places:
-                file.seek(place)
-                yield key, parsed(file.readline().decode(), f"{self.path}, byte {place}")
+            for key, offset in self.places:
+                file.seek(offset)
+                yield key, parsed(file.readline().decode(), f"{self.path}, byte {offset}")
 
 
 def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], Any]) -> Rows:
-    """The objects of ``path``, a JSON list or JSON Lines, in the order of the ``key`` of (object, where it stands).
+    """Return the objects of ``path``, a JSON list or JSON Lines, sorted by their keys.
 
-    Raises DataError, with the place, for what is no object.
+    ``key``: returns the key of an object, given it and its name in errors.  Raises DataError for an
+    entry that is no object.
     """
+    places = []
     if not is_list:
-        lines = [(key(row, f"{path}, line {line}"), offset) for line, offset, row in objects(path)]
-        return Rows(path, sorted(lines), None)
+        for line_number, offset, row in objects(path):
+            places.append((key(row, f"{path}, line {line_number}"), offset))
+        return Rows(path, sorted(places), None)
     listed = whole(path)
-    if wrong := [place for place, row in enumerate(listed) if not isinstance(row, dict)]:
-        raise DataError(f"{path}: entry {wrong[0]} (counted from 0) is no JSON object")
-    return Rows(
-        path, sorted((key(row, f"{path}, entry {at}"), at) for at, row in enumerate(listed)), listed
-    )
+    for number, row in enumerate(listed):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: entry {number} (counted from 0) is no JSON object")
+    for number, row in enumerate(listed):
+        places.append((key(row, f"{path}, entry {number}"), number))
+    return Rows(path, sorted(places), listed)
 
 
 LARGEST: Final = 1 << 28
 """Bytes of one member, unpacked."""
 
 ZSTANDARD: Final = 93
-"""The number of Zstandard among the methods of zip, which Python's own module reads from 3.14."""
+"""The number of Zstandard among the methods of zip, which Python's module reads from 3.14."""
 
 _LOCAL_HEADER: Final = 30
 
 
 class Packed:
-    """The members of an open archive by name."""
+    """Read the members of an open archive by their ``names``."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, file: IO[bytes]) -> None:
-        self._path, self._archive, self._file = path, archive, file
+        self._path = path
+        self._archive = archive
+        self._file = file
         self.names = tuple(dict.fromkeys(archive.namelist()))
-        members, size = archive.infolist(), path.stat().st_size
-        if sum(member.compress_size for member in members) > size:
+        # A small archive may unpack to terabytes if its members share their bytes.
+        size = sum(member.compress_size for member in archive.infolist())
+        if size > path.stat().st_size:
             raise DataError(f"{path} holds members that overlap, which no log has; don't open it")
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member, unpacked.  Raises DataError where it is damaged, encrypted or far too large."""
+        """Return the bytes of a member.  Raises DataError if it is damaged, encrypted or large."""
         member = self._archive.getinfo(name)
         if member.flag_bits & 1:
             raise DataError(
                 f"{self._path}: {name} is encrypted; unpack the log and pack it again without a password"
             )
+        data = bytearray()
         try:
             with self._open(member) as stream:
-                data = bytearray()
-                while (chunk := stream.read(_CHUNK)) and len(data) <= LARGEST:
+                # The size that the archive declares may be false.
+                while len(data) <= LARGEST:
+                    chunk = stream.read(_CHUNK)
+                    if not chunk:
+                        break
                     data += chunk
         except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise DataError(
@@ -409,23 +462,24 @@ class Packed:
         return bytes(data)
 
     def _open(self, member: zipfile.ZipInfo) -> Any:
-        """A member as a stream of its unpacked bytes."""
+        """Open a stream of the unpacked bytes of a member."""
         if member.compress_type != ZSTANDARD:
             return self._archive.open(member)
         import pyarrow as pa
 
         self._file.seek(member.header_offset)
         header = self._file.read(_LOCAL_HEADER)
-        skipped = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        self._file.seek(member.header_offset + _LOCAL_HEADER + skipped)
-        return pa.CompressedInputStream(
-            pa.BufferReader(self._file.read(member.compress_size)), "zstd"
-        )
+        # The local header ends with a name and an extra field, whose lengths it holds.
+        name_length = int.from_bytes(header[26:28], "little")
+        extra_length = int.from_bytes(header[28:30], "little")
+        self._file.seek(member.header_offset + _LOCAL_HEADER + name_length + extra_length)
+        packed = pa.BufferReader(self._file.read(member.compress_size))
+        return pa.CompressedInputStream(packed, "zstd")
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Packed]:
-    """The archive ``path``, open.  Raises DataError where it is no zip archive, or one that no log is."""
+    """Open the archive ``path``.  Raises DataError if it is no zip archive, or suspicious."""
     try:
         with open_file(path, TABLE) as file, zipfile.ZipFile(path) as archive:
             yield Packed(path, archive, file)

@@ -1,14 +1,14 @@
-"""Logs of lm-eval 0.4: files of samples, the results beside them, and groups of tasks.
+"""Read logs of lm-eval 0.4: files of samples, the results beside them, and groups of tasks.
 
-Since 0.4.2 a file of samples is JSON Lines (lm_eval/loggers/evaluation_tracker.py@4e7e0d4); before, it is one JSON list
-of the same objects (lm_eval/__main__.py of 0.4.0), and its name ends with the task.
+Since 0.4.2 a file of samples is JSON Lines (lm_eval/loggers/evaluation_tracker.py@4e7e0d4); before,
+it is one JSON list of the same objects (lm_eval/__main__.py of 0.4.0), and its name ends with the
+task.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from warnings import warn
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.checks import ROUNDING
-from choicewise.extensions.interop.logs.files import first_object, head, whole
+from choicewise.extensions.interop.logs.files import first_object, head, objects_among, whole
 from choicewise.extensions.interop.logs.harness_samples import (
     NoLikelihoods,
     Scan,
@@ -30,74 +30,96 @@ from choicewise.logs import Log, LoggedItem, Reread, Unreadable
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """Yield a log for each model and task."""
-    given = None if results is None else read_results(results)
+    """Yield a log for each model and task, or group of tasks."""
+    named_results = None
+    if results is not None:
+        named_results = read_results(results)
     for path in paths:
-        files = samples_of(path)
-        left_out: list[NoLikelihoods] = []
-        read: list[SamplesFile] = []
-        for samples in files:
-            try:
-                read.append(read_samples(samples, given))
-            except NoLikelihoods as error:
-                left_out.append(error)
-        if len(left_out) == len(files):
-            raise left_out[0]
-        for refused in left_out:
-            warn(f"left out: {refused.message}", stacklevel=2)
-        yield from _with_groups(_newest(read) if path.is_dir() else read)
+        files = _read_samples(path, named_results)
+        if path.is_dir():
+            files = _newest(files)
+        yield from _with_groups(files)
 
 
-def _newest(read: Sequence[SamplesFile]) -> list[SamplesFile]:
-    """Of the runs that repeat a model on a task in as many shots, the newest, which names the others."""
-    repeats: dict[tuple[str, ...], list[SamplesFile]] = {}
-    for each in read:
-        alone = () if _date(each) else (str(id(each)),)
-        key = each.log.model, each.log.task, each.log.settings.get("shots", ""), *alone
-        repeats.setdefault(key, []).append(each)
-    newest: dict[int, SamplesFile] = {}
-    for own in repeats.values():
-        *older, last = sorted(own, key=_date)
-        names = tuple(f"{each.log.settings['file']}, which is older" for each in older)
-        newest[id(last)] = replace(last, log=replace(last.log, unused=(*names, *last.log.unused)))
-    return [newest[id(each)] for each in read if id(each) in newest]
+def _read_samples(path: Path, named_results: Results | None) -> list[SamplesFile]:
+    """Read the files of samples in ``path``; tasks without log-likelihoods are left out."""
+    files = []
+    left_out = []
+    for samples in samples_of(path):
+        try:
+            files.append(_samples_file(samples, named_results))
+        except NoLikelihoods as error:
+            left_out.append(error)
+    if not files:
+        raise left_out[0]
+    for unscored in left_out:
+        warn(f"left out: {unscored.message}", stacklevel=3)
+    return files
 
 
-def _date(read: SamplesFile) -> str:
-    match = SAMPLES.fullmatch(Path(read.log.settings.get("file", "")).stem)
-    return (match["date"] if match else None) or ""
+def _newest(files: Sequence[SamplesFile]) -> list[SamplesFile]:
+    """Return the newest of the files that repeat a model on a task in as many shots."""
+    repeats: dict[tuple[str, str, str], list[SamplesFile]] = {}
+    for file in files:
+        repeats.setdefault(file.run, []).append(file)
+    newest = []
+    for file in files:
+        if not file.date:
+            # Without a date in its name a file is not known to repeat another.
+            newest.append(file)
+            continue
+        dated = [repeat for repeat in repeats[file.run] if repeat.date]
+        *older, last = sorted(dated, key=lambda repeat: repeat.date)
+        if file is last:
+            names = tuple(f"{old.log.settings['file']}, which is older" for old in older)
+            log = replace(file.log, unused=(*names, *file.log.unused))
+            newest.append(replace(file, log=log))
+    return newest
 
 
-def _with_groups(read: Sequence[SamplesFile]) -> Iterator[Log]:
-    """The logs in their order, those of a group as one where its numbers follow from them."""
-    by_results: dict[Path, tuple[Results, list[SamplesFile]]] = {}
-    for each in read:
-        if each.results is not None:
-            by_results.setdefault(each.results.path, (each.results, []))[1].append(each)
-    groups: dict[SamplesFile, dict[str, Log]] = {}
-    for results, own in by_results.values():
-        for name in outermost(results, [each.log.task for each in own]):
-            try:
-                whole = together(name, results, {each.log.task: each for each in own if each.size})
-            except Separate as reason:
-                warn(
-                    f"{results.path.name}: the tasks of group {name} stay apart, because {reason}",
-                    stacklevel=2,
-                )
+def _with_groups(files: Sequence[SamplesFile]) -> Iterator[Log]:
+    """Yield the logs in order, a group's tasks as one log if its numbers follow from them."""
+    results_at: dict[Path, Results] = {}
+    files_of_results: dict[Path, list[SamplesFile]] = {}
+    for file in files:
+        if file.results is not None:
+            results_at[file.results.path] = file.results
+            files_of_results.setdefault(file.results.path, []).append(file)
+    groups_of_file: dict[SamplesFile, list[Log]] = {}
+    for path, group_files in files_of_results.items():
+        results = results_at[path]
+        for group in _outermost(results, [file.log.task for file in group_files]):
+            log = _try_group(group, results, group_files)
+            if log is None:
                 continue
-            for each in own:
-                if each.log.task in results.leaves(name):
-                    groups.setdefault(each, {})[name] = whole
-    given: set[int] = set()
-    for each in read:
-        for log in groups[each].values() if each in groups else [each.log]:
-            if id(log) not in given:
-                given.add(id(log))
+            leaves = results.leaves(group)
+            for file in group_files:
+                if file.log.task in leaves:
+                    groups_of_file.setdefault(file, []).append(log)
+    yielded: set[int] = set()
+    for file in files:
+        # A task may be in two groups, and a group is yielded once.
+        for log in groups_of_file.get(file, [file.log]):
+            if id(log) not in yielded:
+                yielded.add(id(log))
                 yield log
 
 
+def _try_group(group: str, results: Results, files: Sequence[SamplesFile]) -> Log | None:
+    """Return the log of a group, or warn and return None if its tasks stay apart."""
+    part_of_task = {file.log.task: file for file in files if file.size}
+    try:
+        return _group_log(group, results, part_of_task)
+    except Separate as reason:
+        warn(
+            f"{results.path.name}: the tasks of group {group} stay apart, because {reason}",
+            stacklevel=3,
+        )
+        return None
+
+
 def recognises(path: Path) -> bool:
-    """Whether it is a file of samples or results, or a folder with samples."""
+    """Return whether ``path`` is a file of samples or results, or a folder with samples."""
     if path.is_dir():
         return any(map(_is_samples, _files(path)))
     return path.is_file() and (_is_samples(path) or _is_results(path))
@@ -106,9 +128,10 @@ def recognises(path: Path) -> bool:
 def _is_samples(path: Path) -> bool:
     if is_list(path):
         return True
-    if row := first_object(path):
-        return {"doc_id", "resps"} <= row.keys()
-    # the first line may be cut off, or too long to be looked at whole
+    row = first_object(path)
+    if row:
+        return row.keys() >= {"doc_id", "resps"}
+    # The first line may be cut off, or too long to be looked at whole.
     return SAMPLES.fullmatch(path.stem) is not None and head(path).startswith('{"doc_id"')
 
 
@@ -118,15 +141,14 @@ def _is_results(path: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in folder.rglob("*") if path.suffix in (".jsonl", ".json") and path.is_file()
-    )
+    paths = sorted(folder.rglob("*"))
+    return [path for path in paths if path.suffix in (".jsonl", ".json") and path.is_file()]
 
 
 def samples_of(path: Path) -> list[Path]:
-    """The files of samples that ``path`` names: itself, those in it, or those of a results file."""
+    """Return the files of samples that ``path`` names: itself, in it, or beside a results file."""
     if path.is_dir():
-        files = [each for each in _files(path) if _is_samples(each)]
+        files = list(filter(_is_samples, _files(path)))
         if not files:
             raise DataError(
                 f"{path} holds no samples of lm-evaluation-harness; it writes them where samples are logged"
@@ -134,8 +156,10 @@ def samples_of(path: Path) -> list[Path]:
         return files
     if _is_samples(path) or not _is_results(path):
         return [path]
+    # The files of a run end with the time of its results.
     date = path.stem.removeprefix("results_")
-    files = [each for each in _files(path.parent) if each.stem.endswith(date) and _is_samples(each)]
+    beside = [file for file in _files(path.parent) if file.stem.endswith(date)]
+    files = list(filter(_is_samples, beside))
     if not files:
         raise DataError(
             f"{path} holds totals alone, and no samples of the same run lie beside it: there is nothing to score again"
@@ -146,87 +170,80 @@ def samples_of(path: Path) -> list[Path]:
 _TOOL = "lm-evaluation-harness 0.4"
 
 AXES = {"fit": "cut-start", "boundary": "moved-space"}
-"""How the harness cuts what is too long, and where a continuation begins (lm_eval/models/huggingface.py@4e7e0d4)."""
+"""Cut of long texts, and start of a continuation (lm_eval/models/huggingface.py@4e7e0d4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplesFile:
-    """What a file of samples holds; ``size``: items, 0 where they can't be used, ``results``: those beside it."""
+    """Hold a file of samples.
+
+    ``size``: the number of items, 0 if they can't be used.  ``results``: the file beside it.
+    """
 
     log: Log
     size: int
     results: Results | None
 
+    @property
+    def date(self) -> str:
+        """Return the time in the file's name, "" if it has none."""
+        match = SAMPLES.fullmatch(Path(self.log.settings.get("file", "")).stem)
+        if match is None:
+            return ""
+        return match["date"] or ""
 
-def read_samples(path: Path, given: Results | None) -> SamplesFile:
-    """One file; where it can't be used its items are the error.  Raises NoLikelihoods."""
+    @property
+    def run(self) -> tuple[str, str, str]:
+        """Return the model, the task and the number of shots."""
+        return (self.log.model, self.log.task, self.log.settings.get("shots", ""))
+
+
+def _samples_file(path: Path, named_results: Results | None) -> SamplesFile:
+    """Read a file of samples; if it is unusable, its items are the error."""
     match = SAMPLES.fullmatch(path.stem)
-    task = match["task"] if match else path.stem
-    results = None
+    task = path.stem
+    if match is not None:
+        task = match["task"]
+    results = named_results
     try:
-        results = given or find_results(path, task)
-        if results is not None and not match:
+        if results is None:
+            results = find_results(path, task)
+        if results is not None and match is None:
             task = results.task_of(path) or task
-        return _log(path, task, results, given is not None)
+        if named_results is not None and not named_results.has(task):
+            names = ", ".join(named_results.tasks[:5])
+            raise DataError(f"{named_results.path} has no results of {task}, but of {names}")
+        return _read_file(path, task, results)
     except NoLikelihoods:
         raise
     except DataError as error:
+        # The other files of a folder can still be imported.
         log = Log(tool=_TOOL, model=_model_of(path, results), task=task, items=Unreadable(error))
         return SamplesFile(log, 0, results)
 
 
-def _check_totals(
-    path: Path, results: Results, task: str, scan: Scan, totals: dict[str, float]
-) -> None:
-    """DataError where the results are not those of the samples."""
-    wrong = []
-    asked = results.items(task)
-    if asked is not None and asked != scan.items:
-        wrong.append(f"they are of {asked:,} items, and the samples of {scan.items:,}")
-    for name, count in scan.counts.items():
-        if name in totals and count == scan.items and results.is_mean(task, name):
-            mean = scan.sums[name] / count
-            if not abs(mean - totals[name]) <= ROUNDING:
-                wrong.append(
-                    f"{name} is {totals[name]:.6g} in the results, and {mean:.6g} in the samples"
-                )
-    if wrong:
-        raise DataError(
-            f"{results.path} does not match {path.name}: {'; '.join(wrong)}; name the results file of these "
-            "samples, or move it away"
-        )
-
-
-def _model_of(path: Path, results: Results | None) -> str:
-    return (results.model if results else None) or path.resolve().parent.name.replace("__", "/")
-
-
-def _log(path: Path, task: str, results: Results | None, named: bool) -> SamplesFile:
-    """``named``: whether the results are those that were asked for, and not only lie beside the samples."""
-    if results is not None and named and not results.has(task):
-        raise DataError(
-            f"{results.path} has no results of {task}, but of {', '.join(results.tasks[:5])}"
-        )
+def _read_file(path: Path, task: str, results: Results | None) -> SamplesFile:
+    config: Mapping[str, Any] = {}
+    if results is not None:
+        config = results.config(task)
     rows = sample_rows(path)
-    scan = scan_samples(
-        path, rows, None if results is None else results.config(task).get("target_delimiter")
-    )
-    settings = {"file": path.name, "right choices": scan.gold[0]}
-    totals: dict[str, float] = {}
+    scan = scan_samples(path, rows, config.get("target_delimiter"))
+    settings = {"file": path.name, "right choices": scan.gold.name}
     if scan.lengths:
         settings["acc_norm is"] = scan.lengths
+    totals: dict[str, float] = {}
     if results is not None:
         settings |= results.settings(task)
         totals = results.totals(task, rows.filter)
         _check_totals(path, results, task, scan, totals)
-    own = results is not None and "process_results" in results.config(task)
-    items = Reread(partial(read_items, rows, scan, own))
-    null = "" if scan.unconditional else None
+    null = None
+    if scan.unconditional:
+        null = ""
     log = Log(
         tool=_TOOL,
         model=_model_of(path, results),
         task=task,
-        items=items,
+        items=Reread(partial(read_items, rows, scan, "process_results" in config)),
         settings=settings,
         null=null,
         recorded=totals,
@@ -236,109 +253,168 @@ def _log(path: Path, task: str, results: Results | None, named: bool) -> Samples
     return SamplesFile(log, scan.items, results)
 
 
+def _check_totals(
+    path: Path, results: Results, task: str, scan: Scan, totals: Mapping[str, float]
+) -> None:
+    """Check that the results are those of the samples.  Raises DataError if they are not."""
+    differences = []
+    item_count = results.items(task)
+    if item_count is not None and item_count != scan.items:
+        differences.append(f"they are of {item_count:,} items, and the samples of {scan.items:,}")
+    for name, count in scan.counts.items():
+        if name not in totals or count != scan.items or not results.is_mean(task, name):
+            continue
+        mean = scan.sums[name] / count
+        # A NaN is no agreement either.
+        if not abs(mean - totals[name]) <= ROUNDING:
+            differences.append(
+                f"{name} is {totals[name]:.6g} in the results, and {mean:.6g} in the samples"
+            )
+    if differences:
+        raise DataError(
+            f"{results.path} does not match {path.name}: {'; '.join(differences)}; name the results file of these "
+            "samples, or move it away"
+        )
+
+
+def _model_of(path: Path, results: Results | None) -> str:
+    if results is not None and results.model:
+        return results.model
+    # The harness names the folder after the model.
+    return path.resolve().parent.name.replace("__", "/")
+
+
 class Separate(Exception):
-    """Why the tasks of a group are logs of their own."""
+    """Tell why the tasks of a group are logs of their own."""
 
 
 def _group_items(logs: Sequence[Log]) -> Iterator[LoggedItem]:
-    """The items of several tasks, named ``TASK/ID`` with the task as subject, as our own runs of a group name them."""
+    """Yield the items of several tasks as ``TASK/ID``, the name in our own runs of a group."""
     for log in logs:
         for item in log.items:
             yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)
 
 
-def outermost(results: Results, tasks: Sequence[str]) -> list[str]:
-    """The groups with a number that are in no other such group and have any of ``tasks``."""
-    leaves = {name: results.leaves(name) for name in results.groups if results.numbers(name)}
-    known = [name for name, own in leaves.items() if len(own) > 1 and {*own} & {*tasks}]
-    inner = {below for name in known for below in results.below(name)}
-    return [name for name in known if name not in inner]
+def _outermost(results: Results, tasks: Sequence[str]) -> list[str]:
+    """Return the groups with a number that are in no other and hold any of ``tasks``."""
+    groups = []
+    inner: set[str] = set()
+    for name in results.groups:
+        leaves = results.leaves(name)
+        if results.numbers(name) and len(leaves) > 1 and not set(leaves).isdisjoint(tasks):
+            groups.append(name)
+            inner.update(results.below(name))
+    return [name for name in groups if name not in inner]
 
 
-def together(group: str, results: Results, parts: Mapping[str, SamplesFile]) -> Log:
-    """The tasks of ``group`` as one log; ``parts``: those there are by their task.
+def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesFile]) -> Log:
+    """Return the tasks of ``group`` as one log, averaged over items (micro) or over tasks (macro).
 
-    Its tasks count by their items (micro) or alike (macro), as the group's own numbers do.  Raises :class:`Separate`
-    where these are neither, where tasks are absent, and where they are asked in different ways.
+    Raises :class:`Separate` if the group's numbers are neither average, if tasks are absent, and if
+    tasks differ in their output type.
     """
     leaves = results.leaves(group)
-    if absent := [task for task in leaves if task not in parts]:
+    absent = [task for task in leaves if task not in part_of_task]
+    if absent:
         raise Separate(
             f"samples that can be used are absent of {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
         )
-    kinds = sorted({str(results.config(task).get("output_type")) for task in leaves})
-    if len(kinds) > 1:
-        raise Separate(f"its tasks are of the output types {', '.join(kinds)}")
-    aggregations = _aggregations(group, results, {task: parts[task].size for task in leaves})
-    logs = [parts[task].log for task in leaves]
-    every = dict.fromkeys(name for log in logs for name in log.settings)
-    settings = {name: _joined([log.settings.get(name, "") for log in logs]) for name in every}
-    unused = tuple(dict.fromkeys(text for log in logs for text in log.unused))
-    if inner := [name for name in results.below(group) if results.numbers(name)]:
-        unused += (
-            f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects",
+    # Scores of different output types have no common average.
+    output_types = sorted({str(results.config(task).get("output_type")) for task in leaves})
+    if len(output_types) > 1:
+        raise Separate(f"its tasks are of the output types {', '.join(output_types)}")
+    sizes = {task: part_of_task[task].size for task in leaves}
+    aggregations = _aggregations(group, results, sizes)
+    logs = [part_of_task[task].log for task in leaves]
+    values: dict[str, list[str]] = {}
+    unused: dict[str, None] = {}
+    null = None
+    for log in logs:
+        for name, value in log.settings.items():
+            values.setdefault(name, []).append(value)
+        unused.update(dict.fromkeys(log.unused))
+        if null is None:
+            null = log.null
+    settings = {name: _joined(of_tasks) for name, of_tasks in values.items()}
+    settings["tasks"] = f"{len(leaves)}, a subject each"
+    lines = list(unused)
+    inner = [name for name in results.below(group) if results.numbers(name)]
+    if inner:
+        lines.append(
+            f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects"
         )
     return replace(
         logs[0],
         task=group,
         items=Reread(partial(_group_items, logs)),
-        settings={**settings, "tasks": f"{len(leaves)}, a subject each"},
-        null=next((log.null for log in logs if log.null is not None), None),
+        settings=settings,
+        null=null,
         recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
-        unused=unused,
+        unused=tuple(lines),
         aggregations=aggregations,
     )
 
 
 def _joined(values: Sequence[str]) -> str:
-    """What the tasks have, each once."""
-    different = list(dict.fromkeys(value for value in values if value))
+    """Join the different values of the tasks, three of them at most."""
+    different = list(dict.fromkeys(filter(None, values)))
     text = "; ".join(different[:3])
-    return text if len(different) <= 3 else f"{text}; and {len(different) - 3} others"
+    if len(different) <= 3:
+        return text
+    return f"{text}; and {len(different) - 3} others"
 
 
 def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """How the group's numbers follow from those of its tasks: that of the first number, then another one's.
+    """Return the average of the group's first number, and then any other average.
 
-    Where a number is the same both ways, the configuration says which (lm_eval/api/group.py@4e7e0d4, aggregate).
+    If a number is both averages, the configuration decides (lm_eval/api/group.py@4e7e0d4,
+    aggregate).
     """
-    fitting: list[set[str]] = []
+    numbers_of_tasks = [results.numbers(task) for task in sizes]
+    averages: list[set[str]] = []
     for name, number in results.numbers(group).items():
-        values = {
-            task: results.numbers(task)[name] for task in sizes if name in results.numbers(task)
-        }
+        values = [numbers[name] for numbers in numbers_of_tasks if name in numbers]
+        # A number that a task lacks is no average of all tasks.
         if len(values) < len(sizes):
             continue
-        means = {
-            "micro": sum(values[task] * size for task, size in sizes.items()) / sum(sizes.values()),
-            "macro": sum(values.values()) / len(values),
-        }
-        fitting.append({way for way, mean in means.items() if abs(mean - number) <= ROUNDING})
-        if not fitting[-1]:
+        weighted = [value * size for value, size in zip(values, sizes.values(), strict=True)]
+        micro = sum(weighted) / sum(sizes.values())
+        macro = sum(values) / len(values)
+        fitting = set()
+        if abs(micro - number) <= ROUNDING:
+            fitting.add("micro")
+        if abs(macro - number) <= ROUNDING:
+            fitting.add("macro")
+        if not fitting:
             raise Separate(
-                f"its {name} is {number:.6g}, and its tasks have {means['micro']:.6g} over all items and "
-                f"{means['macro']:.6g} over tasks"
+                f"its {name} is {number:.6g}, and its tasks have {micro:.6g} over all items and "
+                f"{macro:.6g} over tasks"
             )
-    if not fitting:
+        averages.append(fitting)
+    if not averages:
         raise Separate("none of its numbers is one of all of its tasks")
-    if common := set.intersection(*fitting):
-        return (common.pop() if len(common) == 1 else _configured(results.config(group)),)
-    first = next(ways for ways in fitting if len(ways) == 1)
-    return (*first, *({"micro", "macro"} - first))
+    common = set.intersection(*averages)
+    if len(common) == 1:
+        return (common.pop(),)
+    if common:
+        return (_configured(results.config(group)),)
+    # Some numbers are one average and some the other.
+    decided = [fitting for fitting in averages if len(fitting) == 1]
+    if decided[0] == {"micro"}:
+        return ("micro", "macro")
+    return ("macro", "micro")
 
 
 def _configured(config: Mapping[str, Any]) -> str:
-    listed = config.get("aggregate_metric_list")
-    every = [
-        each
-        for each in (listed if isinstance(listed, list) else [listed])
-        if isinstance(each, dict)
-    ]
-    return (
-        "macro"
-        if every and not any(each.get("weight_by_size", True) for each in every)
-        else "micro"
-    )
+    metrics = config.get("aggregate_metric_list")
+    if isinstance(metrics, dict):
+        metrics = [metrics]
+    if not isinstance(metrics, list):
+        return "micro"
+    objects = objects_among(metrics)
+    if not objects or any(metric.get("weight_by_size", True) for metric in objects):
+        return "micro"
+    return "macro"
 
 
 SAMPLES = re.compile(
@@ -347,23 +423,26 @@ SAMPLES = re.compile(
 """The name of a file of samples, without its ending."""
 
 KEPT_ARGUMENTS = (
-    *(
-        "pretrained",
-        "dtype",
-        "revision",
-        "peft",
-        "delta",
-        "subfolder",
-        "add_bos_token",
-        "max_length",
-        "softmax_dtype",
-    ),
-    *("load_in_8bit", "load_in_4bit", "parallelize", "model", "tokenizer", "enable_thinking"),
+    "pretrained",
+    "dtype",
+    "revision",
+    "peft",
+    "delta",
+    "subfolder",
+    "add_bos_token",
+    "max_length",
+    "softmax_dtype",
+    "load_in_8bit",
+    "load_in_4bit",
+    "parallelize",
+    "model",
+    "tokenizer",
+    "enable_thinking",
 )
 """Arguments of the model that are kept; others may be secrets."""
 
 MEANS = frozenset({"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match"})
-"""Metrics whose total is a mean where a task does not say otherwise (lm_eval/api/metrics.py@4e7e0d4)."""
+"""Metrics whose total is a mean unless a task declares another (lm_eval/api/metrics.py@4e7e0d4)."""
 
 MODEL = (
     "model_dtype",
@@ -392,146 +471,171 @@ TASK = (
     "target_delimiter",
 )
 
+LONGEST_SETTING = 200
+"""Characters of a setting; of longer ones the end is left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What the file at ``path`` says; ``content`` is the whole of it."""
+    """Hold the ``content`` of the results file at ``path``."""
 
     path: Path
     content: Mapping[str, Any]
 
+    def _entry(self, entry: str) -> Mapping[str, Any]:
+        return _mapping(self.content.get(entry))
+
     def config(self, task: str) -> Mapping[str, Any]:
-        """The configuration of ``task``; empty where the file has none."""
-        return _mapping(_mapping(self.content.get("configs")).get(task))
+        """Return the configuration of ``task``, empty if the file has none."""
+        return _mapping(self._entry("configs").get(task))
 
     def has(self, task: str) -> bool:
-        """Whether the file is about ``task``."""
-        return task in _mapping(self.content.get("results")) or bool(self.config(task))
+        """Return whether the file has numbers or the configuration of ``task``."""
+        return task in self._entry("results") or bool(self.config(task))
 
     def task_of(self, samples: Path) -> str | None:
-        """The task that the name of a file of samples ends with, as the harness 0.4.0 names them."""
-        ends = [
-            name for name in self.tasks if samples.stem == name or samples.stem.endswith(f"_{name}")
-        ]
-        return max(ends, key=len, default=None)
+        """Return the task that ends the name of a file of samples of the harness 0.4.0."""
+        stem = f"_{samples.stem}"
+        endings = [name for name in self.tasks if stem.endswith(f"_{name}")]
+        return max(endings, key=len, default=None)
 
     @property
     def tasks(self) -> list[str]:
-        """All tasks and groups that it has numbers of."""
-        return [*_mapping(self.content.get("results"))]
+        """Return all tasks and groups that have numbers."""
+        return list(self._entry("results"))
 
     @property
     def model(self) -> str | None:
-        """The model as it was named; None where the file does not say."""
-        config = _mapping(self.content.get("config"))
+        """Return the name of the model, None if the file does not have it."""
+        config = self._entry("config")
         arguments = _arguments(config.get("model_args"))
-        named = (
-            arguments.get("pretrained") or arguments.get("model") or self.content.get("model_name")
+        name = (
+            arguments.get("pretrained")
+            or arguments.get("model")
+            or self.content.get("model_name")
+            or config.get("model")
         )
-        named = named or config.get("model")
-        if not isinstance(named, str) or not named.strip("/"):
+        if not isinstance(name, str) or not name.strip("/"):
             return None
-        added = arguments.get("peft")
-        return _last(named) if not added else f"{_last(named)}+{_last(str(added))}"
+        # An adapter makes it another model.
+        adapter = arguments.get("peft")
+        if not adapter:
+            return _without_folder(name)
+        return f"{_without_folder(name)}+{_without_folder(str(adapter))}"
 
     def totals(self, task: str, filter: str) -> dict[str, float]:
-        """Metric → its total over the items of ``task`` after ``filter``."""
-        named = {
-            tuple(key.split(",", 1)): value for key, value in self._plain("results", task).items()
-        }
-        own = {
-            metric: value
-            for (metric, *after), value in named.items()
-            if not after or after == [filter]
-        }
-        return {
-            metric: value
-            for metric, value in own.items()
-            if metric not in ("alias", "samples", "sample_len")
-        }
+        """Return the total of each metric over the items of ``task`` after ``filter``."""
+        totals = {}
+        for key, value in self._numbers("results", task).items():
+            metric, comma, filter_of_key = key.partition(",")
+            # A key without a filter holds for all filters.
+            if comma and filter_of_key != filter:
+                continue
+            if metric not in ("alias", "samples", "sample_len"):
+                totals[metric] = value
+        return totals
 
     def numbers(self, name: str) -> dict[str, float]:
-        """``METRIC,FILTER`` → the number that a task or group has; standard errors and texts left out."""
-        own = self._plain("groups", name) | self._plain("results", name)
-        return {
-            key: value
-            for key, value in own.items()
-            if "," in key and not key.partition(",")[0].endswith("_stderr")
-        }
+        """Return the numbers of a task or group by ``METRIC,FILTER``, without standard errors."""
+        numbers = {}
+        for key, value in (self._numbers("groups", name) | self._numbers("results", name)).items():
+            metric, comma, _ = key.partition(",")
+            if comma and not metric.endswith("_stderr"):
+                numbers[key] = value
+        return numbers
 
-    def _plain(self, entry: str, name: str) -> dict[str, float]:
-        own = _mapping(_mapping(self.content.get(entry)).get(name))
-        numbers = {str(key): value for key, value in own.items() if isinstance(value, int | float)}
-        return {
-            key: float(value)
-            for key, value in numbers.items()
-            if not isinstance(value, bool) and value == value
-        }
+    def _numbers(self, entry: str, name: str) -> dict[str, float]:
+        numbers = {}
+        for key, value in _mapping(self._entry(entry).get(name)).items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            # A NaN differs from itself.
+            if is_number and value == value:
+                numbers[str(key)] = float(value)
+        return numbers
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Group → the tasks and groups that it names."""
-        listed = _mapping(self.content.get("group_subtasks"))
-        named = {str(name): own for name, own in listed.items() if isinstance(own, list) and own}
-        return {name: [str(each) for each in own] for name, own in named.items()}
+        """Return the tasks and groups in each group."""
+        groups = {}
+        for name, members in self._entry("group_subtasks").items():
+            if isinstance(members, list) and members:
+                groups[str(name)] = list(map(str, members))
+        return groups
 
     def below(self, group: str) -> list[str]:
-        """The groups that ``group`` holds, and those that they hold."""
-        return [name for name in self._within(group) if name in self.groups]
+        """Return the groups that are in ``group``, at any depth."""
+        groups = self.groups
+        return [name for name in self._within(group) if name in groups]
 
     def leaves(self, group: str) -> tuple[str, ...]:
-        """The tasks that ``group`` and the groups in it hold, in their order."""
-        return tuple(name for name in self._within(group) if name not in self.groups)
+        """Return the tasks that are in ``group`` at any depth, in their order."""
+        groups = self.groups
+        return tuple(name for name in self._within(group) if name not in groups)
 
     def _within(self, group: str) -> dict[str, None]:
-        tree, met = self.groups, dict[str, None]()
-        waiting = [*tree.get(group, ())]
+        """Return the tasks and groups in ``group`` depth first, each once."""
+        groups = self.groups
+        names: dict[str, None] = {}
+        waiting = list(groups.get(group, ()))
         while waiting:
             name = waiting.pop(0)
-            if name not in met and name != group:
-                met[name] = None
-                waiting[:0] = tree.get(name, ())
-        return met
+            # A group may name itself, or be in two others.
+            if name not in names and name != group:
+                names[name] = None
+                waiting[:0] = groups.get(name, ())
+        return names
 
     def items(self, task: str) -> int | None:
-        """How many items of ``task`` were asked; None where the file does not say."""
-        count = _mapping(_mapping(self.content.get("n-samples")).get(task)).get("effective")
-        return count if isinstance(count, int) else None
+        """Return the number of items of ``task`` that were sent, None if it is not in the file."""
+        count = _mapping(self._entry("n-samples").get(task)).get("effective")
+        if not isinstance(count, int):
+            return None
+        return count
 
     def settings(self, task: str) -> dict[str, str]:
-        """What it says of how ``task`` was asked, and of the model."""
-        config, own = _mapping(self.content.get("config")), self.config(task)
-        versions, shots = (
-            _mapping(self.content.get("versions")),
-            _mapping(self.content.get("n-shot")),
-        )
-        written = {"results": self.path.name, "task version": versions.get(task)}
-        written["shots"] = shots.get(task, own.get("num_fewshot"))
-        written |= {name: config.get(name) for name in (*MODEL, *SEEDS)}
-        written |= {name: self.content.get(name) for name in RUN}
-        written |= {name: own.get(name) for name in TASK}
+        """Return the settings of the model, the run and ``task``, as text."""
+        config = self._entry("config")
+        task_config = self.config(task)
         arguments = _arguments(config.get("model_args"))
-        written |= {f"model {name}": arguments.get(name) for name in KEPT_ARGUMENTS}
-        if isinstance(dtype := config.get("model_dtype"), str):
-            written["dtype"] = dtype.removeprefix("torch.")
-        texts = {
-            name: str(value) for name, value in written.items() if value is not None and value != ""
+        values = {
+            "results": self.path.name,
+            "task version": self._entry("versions").get(task),
+            "shots": self._entry("n-shot").get(task, task_config.get("num_fewshot")),
         }
-        return {
-            name: text if len(text) <= 200 else f"{text[:197]}..." for name, text in texts.items()
-        }
+        for name in (*MODEL, *SEEDS):
+            values[name] = config.get(name)
+        for name in RUN:
+            values[name] = self.content.get(name)
+        for name in TASK:
+            values[name] = task_config.get(name)
+        for name in KEPT_ARGUMENTS:
+            values[f"model {name}"] = arguments.get(name)
+        dtype = config.get("model_dtype")
+        if isinstance(dtype, str):
+            values["dtype"] = dtype.removeprefix("torch.")
+        settings = {}
+        for name, value in values.items():
+            if value is None or value == "":
+                continue
+            text = str(value)
+            if len(text) > LONGEST_SETTING:
+                text = f"{text[: LONGEST_SETTING - 3]}..."
+            settings[name] = text
+        return settings
 
     def is_mean(self, task: str, metric: str) -> bool:
-        """Whether the total of ``metric`` is the mean of what its samples say."""
-        named = [
-            each for each in self.config(task).get("metric_list") or () if isinstance(each, dict)
-        ]
-        own = next((each for each in named if each.get("metric") == metric), {})
-        return own["aggregation"] == "mean" if "aggregation" in own else metric in MEANS
+        """Return whether the total of ``metric`` is the mean of the values of its samples."""
+        for declared in objects_among(self.config(task).get("metric_list")):
+            if declared.get("metric") != metric:
+                continue
+            if "aggregation" in declared:
+                return bool(declared["aggregation"] == "mean")
+            break
+        return metric in MEANS
 
 
 def read_results(path: Path) -> Results:
-    """The results file at ``path``.  Raises DataError where it is none."""
+    """Read the results file at ``path``.  Raises DataError if it is none."""
     content = whole(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise DataError(
@@ -541,42 +645,53 @@ def read_results(path: Path) -> Results:
 
 
 def find_results(samples: Path, task: str) -> Results | None:
-    """The results that belong to a file of samples: those of its time, else the only ones beside it of its task."""
+    """Return the results of a file of samples, None if there are none.
+
+    They have the time of the samples, or are the only results of its task beside it.
+    """
     match = SAMPLES.fullmatch(samples.stem)
-    date = match["date"] if match else None
-    beside = [
-        path
-        for path in sorted(samples.parent.glob("*.json"))
-        if not path.name.startswith("samples_")
-    ]
-    if date is not None and (same := [path for path in beside if path.stem.endswith(date)]):
-        return read_results(same[0])
-    if date is not None:
+    paths = sorted(samples.parent.glob("*.json"))
+    beside = [path for path in paths if not path.name.startswith("samples_")]
+    if match is not None and match["date"] is not None:
+        for path in beside:
+            if path.stem.endswith(match["date"]):
+                return read_results(path)
         return None
-    known: list[Results] = []
+    fitting = []
     for path in beside:
-        with suppress(DataError):
-            known.append(read_results(path))
-    fitting = [
-        each
-        for each in known
-        if each.has(task) or (match is None and each.task_of(samples) is not None)
-    ]
-    return fitting[0] if len(fitting) == 1 else None
+        try:
+            results = read_results(path)
+        except DataError:
+            # Other JSON files may lie beside the samples.
+            continue
+        if results.has(task) or (match is None and results.task_of(samples) is not None):
+            fitting.append(results)
+    if len(fitting) != 1:
+        return None
+    return fitting[0]
 
 
-def _arguments(given: Any) -> dict[str, Any]:
-    """The model's arguments, which are text or, in newer files, an object."""
-    if isinstance(given, dict):
-        return given
-    pairs = (part.partition("=") for part in given.split(",")) if isinstance(given, str) else ()
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+def _arguments(model_args: Any) -> dict[str, Any]:
+    """Return the arguments of the model, which are text or, in newer files, an object."""
+    if isinstance(model_args, dict):
+        return model_args
+    arguments = {}
+    if isinstance(model_args, str):
+        for part in model_args.split(","):
+            name, equals, value = part.partition("=")
+            if equals:
+                arguments[name.strip()] = value.strip()
+    return arguments
 
 
-def _last(name: str) -> str:
-    """A model's name; of a folder on that machine, the last part alone."""
-    return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "./", "../", "~")) else name
+def _without_folder(model: str) -> str:
+    """Return the name of a model; if it is a folder on that machine, the last part alone."""
+    if not model.startswith(("/", "./", "../", "~")):
+        return model
+    return model.rstrip("/").rpartition("/")[2]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {}
+    return value

@@ -1,20 +1,22 @@
-"""Samples of lm-eval 0.4: what was asked and answered of each item, and which choice is right.
+"""Read samples of lm-eval 0.4: the requests and answers of each item, and its right choices.
 
 Requests are ``gen_args_I`` and numbers texts since 0.4.2; before, lists and numbers.
 
-``target`` is an index, a list of them, or the text of a choice.  Where contexts differ it is the text that follows them
-all, and the index stands somewhere in the row of the data.  So every way in which a file may say it is tried on all of
-its items, and kept only while it agrees with the ``acc`` that the file itself has of each.
+``target`` is an index, a list of them, or the text of a choice.  If contexts differ it is the text
+that follows them all, and the index is somewhere in the row of the data.  So every rule by which a
+file may name right choices is tried on all of its items, and kept only while it agrees with the
+``acc`` that the file has of each.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from choicewise.logs import LoggedChoice, LoggedItem
 
 @dataclass(frozen=True)
 class SampleRows:
-    """The sample lines of one ``filter`` in the order of their ids; ``others``: the filters that are left out."""
+    """Iterate the sample lines of one ``filter`` by their ids; ``others``: filters left out."""
 
     rows: Rows
     filter: str
@@ -47,16 +49,16 @@ class SampleRows:
             yield read_sample(row, f"{self.rows.path}, doc_id {doc_id}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A sample line.
+    """Hold a sample line.
 
-    ``context``: that of all choices, None where they have their own.  ``target`` and ``doc``: as the file has them.
-    ``metrics``: the numbers that the line says of the item, by name, and ``others`` the names of what is no number.
+    ``context``: the context of all choices, None if they have their own.  ``target`` and ``doc``:
+    unchanged from the file.  ``metrics``: the numbers that the line has of the item, by name;
+    ``others``: the names of metrics that are no numbers.
     """
 
     id: int
-    filter: str
     context: str | None
     choices: tuple[LoggedChoice, ...]
     target: Any
@@ -66,95 +68,137 @@ class Sample:
 
     @property
     def own_contexts(self) -> bool:
-        """Whether the choices differ in their contexts and not in what is scored."""
+        """Return whether the choices differ in their contexts and not in the scored text."""
         return self.context is None and len({choice.text for choice in self.choices}) == 1
 
 
-Golds = Callable[[Sample, Sequence[str]], tuple[int, ...] | None]
-"""From a sample and its options to the right choices; None where it does not say them so."""
+Golds = tuple[int, ...] | None
+"""Indices of the right choices, None if a rule finds none in a sample."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class GoldRule:
+    """Name a rule that finds the right choices of a sample, given its options."""
+
+    name: str
+    read: Callable[[Sample, Sequence[str]], Golds]
+
+
+_NO_SCORE = "none of these scores"
+
+
+@dataclass(kw_only=True)
 class Scan:
-    """What one reading of all samples says: how right choices are named, and the sums of their metrics.
+    """Hold the findings of one pass over all samples: the rule for right choices, sums of metrics.
 
-    ``whole`` and ``bare``: whether every choice is all that was scored, or that without the space it begins with.
+    ``delimiter``: the text before every choice, None if it is not known.  ``whole``: every choice
+    is all of the scored text.  ``bare``: every choice is the scored text without its first space.
+    ``others``: the names of metrics that are no numbers.
     """
 
-    delimiter: str | None
-    gold: tuple[str, Golds] = ("", lambda sample, options: None)
+    gold: GoldRule
+    delimiter: str | None = None
     unconditional: bool = False
     whole: bool = True
     bare: bool = True
     items: int = 0
-    sums: Counter[str] = field(default_factory=Counter)
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
+    others: set[str] = field(default_factory=set)
     unused: tuple[str, ...] = ()
 
     @property
     def lengths(self) -> str:
-        """Which score divides by the lengths that the harness divides by (lm_eval/api/task.py@4e7e0d4:1494)."""
+        """Return the score with the harness's lengths (lm_eval/api/task.py@4e7e0d4:1494)."""
         if "acc_norm" not in self.sums:
             return ""
-        return (
-            "char_mean_bare" if self.bare else "char_mean" if self.whole else "none of these scores"
-        )
+        if self.bare:
+            return "char_mean_bare"
+        if self.whole:
+            return "char_mean"
+        return _NO_SCORE
 
     def options(self, sample: Sample) -> tuple[str, ...] | None:
-        """The choices as the data have them: what is scored, without what stands before each."""
-        texts = [choice.text for choice in sample.choices]
-        known = [text for text in texts if text is not None]
-        if len(known) < len(texts):
+        """Return the choices of the data: the scored texts without their delimiter."""
+        texts = [choice.text for choice in sample.choices if choice.text is not None]
+        if len(texts) < len(sample.choices):
             return None
         if sample.own_contexts:
-            return _differing([choice.context or "" for choice in sample.choices])
-        before = " " if self.delimiter is None else self.delimiter
-        return tuple(text.removeprefix(before) for text in known)
+            return _differing_words([choice.context or "" for choice in sample.choices])
+        # The harness joins context and continuation with a space unless the task has a delimiter.
+        delimiter = self.delimiter
+        if delimiter is None:
+            delimiter = " "
+        return tuple(text.removeprefix(delimiter) for text in texts)
+
+    def add(self, sample: Sample, options: Sequence[str]) -> None:
+        """Add the texts and metrics of a sample."""
+        texts = [choice.text or "" for choice in sample.choices]
+        self.whole &= list(options) == texts
+        self.bare &= list(options) == [text.removeprefix(" ") for text in texts]
+        self.unconditional |= any(choice.unconditional is not None for choice in sample.choices)
+        self.items += 1
+        self.others.update(sample.others)
+        for name, value in sample.metrics.items():
+            self.sums[name] += value
+            self.counts[name] += 1
 
 
-def read_items(rows: SampleRows, scan: Scan, own: bool) -> Iterator[LoggedItem]:
-    """The items of a file.  ``own``: whether the task computes its metrics itself, so that they can't be checked."""
+def read_items(rows: SampleRows, scan: Scan, task_computes: bool) -> Iterator[LoggedItem]:
+    """Yield the items of a file.
+
+    ``task_computes``: whether the task computes its metrics itself, so that they can't be checked.
+    """
     for sample in rows:
         options = scan.options(sample)
-        gold = scan.gold[1](sample, options or ())
-        kind = meaning(sample)
-        checked = () if own else sample.metrics.items()
-        recorded = {name: value for name, value in checked if name in HARNESS and name != "acc"}
-        if sample.own_contexts:  # the harness divides by the length of contexts
-            recorded = {name: value for name, value in recorded.items() if name == "exact_match"}
-        if "acc" in sample.metrics and (kind != "acc" or not own):
-            recorded[kind] = sample.metrics["acc"]
         yield LoggedItem(
             id=str(sample.id),
-            gold=gold or (),
+            gold=scan.gold.read(sample, options or ()) or (),
             choices=sample.choices,
             context=sample.context,
             options=options,
-            recorded=recorded,
+            recorded=_recorded(sample, task_computes),
         )
 
 
+def _recorded(sample: Sample, task_computes: bool) -> dict[str, float]:
+    """Return the metrics that follow from the log-likelihoods of a sample."""
+    recorded = {}
+    for name, value in sample.metrics.items():
+        if task_computes or name not in HARNESS or name == "acc":
+            continue
+        # With contexts of their own, the harness divides by the lengths of the contexts.
+        if name == "exact_match" or not sample.own_contexts:
+            recorded[name] = value
+    metric = meaning(sample)
+    if "acc" in sample.metrics and (metric != "acc" or not task_computes):
+        recorded[metric] = sample.metrics["acc"]
+    return recorded
+
+
 def is_list(path: Path) -> bool:
-    """Whether it is one JSON list of samples, as 0.4.0 wrote them."""
+    """Return whether a file is one JSON list of samples, which 0.4.0 wrote."""
     return begins_a_list(path, "doc_id", "resps")
 
 
 def sample_rows(path: Path) -> SampleRows:
-    """Where the samples lie.  Raises DataError where an id stands twice, or the file holds nothing."""
+    """Find the samples in a file.  Raises DataError if an id is repeated, or there are none."""
     rows = read_rows(path, is_list(path), sample_key)
     if not rows.places:
         raise DataError(f"{path} holds no samples")
-    # of several filters in the order of the file
-    filters = [name for (name, _), _ in sorted(rows.places, key=lambda each: each[1])]
-    chosen, *others = sorted(dict.fromkeys(filters), key=lambda name: name != "none")
-    own = [(key, place) for key, place in rows.places if key[0] == chosen]
-    counts = Counter(doc_id for (_, doc_id), _ in own)
-    if doubles := [doc_id for doc_id, count in counts.items() if count > 1]:
+    # Of several filters "none" is read, else the one that comes first in the file.
+    in_file = sorted(rows.places, key=itemgetter(1))
+    filters = dict.fromkeys(name for (name, _), _ in in_file)
+    chosen, *others = sorted(filters, key=lambda name: name != "none")
+    places = [(key, offset) for key, offset in rows.places if key[0] == chosen]
+    counts = Counter(doc_id for (_, doc_id), _ in places)
+    repeated = [doc_id for doc_id, count in counts.items() if count > 1]
+    if repeated:
         raise DataError(
-            f"{path} has doc_id {doubles[0]} more than once ({len(doubles):,} ids are); is it of two models or runs? "
+            f"{path} has doc_id {repeated[0]} more than once ({len(repeated):,} ids are); is it of two models or runs? "
             "Import them one by one"
         )
-    return SampleRows(replace(rows, places=own), chosen, tuple(others))
+    return SampleRows(replace(rows, places=places), chosen, tuple(others))
 
 
 class NoLikelihoods(DataError):
@@ -165,142 +209,192 @@ _REQUEST = re.compile(r"gen_args_(\d+)", re.ASCII)
 
 
 def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
-    """The filter and the id of a sample line; DataError where it is none."""
+    """Return the filter and the id of a sample line.  Raises DataError if it has no id."""
     doc_id = index(row.get("doc_id"))
     if doc_id is None or "resps" not in row:
         raise DataError(
             f"{where} is no sample of lm-evaluation-harness 0.4: it has no doc_id and resps; is it of another version?"
         )
     name = row.get("filter")
-    return name if isinstance(name, str) else "none", doc_id
+    if not isinstance(name, str):
+        name = "none"
+    return name, doc_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Hold the texts of a request, None if the line does not have them."""
+
+    context: str | None = None
+    continuation: str | None = None
+
+
+_FIELDS = frozenset(
+    {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
+)
+"""Fields of a sample line that are no metrics; those that end in ``_hash`` are none either."""
 
 
 def read_sample(row: Mapping[str, Any], where: str) -> Sample:
-    """The sample that ``row`` is.
+    """Return the sample in a line, in which numbers and true and false may be texts.
 
-    Numbers and true and false may be texts.  Raises DataError, saying ``where``, for a task whose answers are not
-    log-likelihoods, and for a row that is malformed.
+    Raises DataError, naming ``where``, for a task whose answers are not log-likelihoods, and for a
+    line that is malformed.
     """
-    name, doc_id = sample_key(row, where)
-    asked = _pairs(row.get("arguments"), where)
+    _, doc_id = sample_key(row, where)
+    requests = _requests(row.get("arguments"), where)
     answers = _answers(row, where)
-    if len(answers) > len(asked) > 0:
-        raise DataError(f"{where} has {len(answers)} answers and {len(asked)} requests")
-    count = max(len(asked), len(answers))
-    asked = asked or [(None, None)] * count
-    choices = tuple(
-        _choice(answers[place] if place < len(answers) else None, text, f"{where}, request {place}")
-        for place, (_, text) in enumerate(asked)
-    )
-    known = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
-    said = {
-        name: value
-        for name, value in row.items()
-        if name not in known and not name.endswith("_hash")
-    }
-    metrics = {name: value for name, cell in said.items() if (value := _metric(cell)) is not None}
-    others = tuple(name for name in said if name not in metrics)
-    contexts = [context for context, _ in asked]
-    if _has_mutual(asked, metrics):
+    if len(answers) > len(requests) > 0:
+        raise DataError(f"{where} has {len(answers)} answers and {len(requests)} requests")
+    if not requests:
+        requests = [_Request()] * len(answers)
+    answers += [None] * (len(requests) - len(answers))
+    choices = []
+    for position, answer in enumerate(answers):
+        text = requests[position].continuation
+        choices.append(_choice(answer, text, f"{where}, request {position}"))
+    metrics = {}
+    others = []
+    for name, cell in row.items():
+        if name in _FIELDS or name.endswith("_hash"):
+            continue
+        value = _metric(cell)
+        if value is None:
+            others.append(name)
+        else:
+            metrics[name] = value
+    contexts = [request.context for request in requests]
+    if _has_mutual(requests, metrics):
         half = len(choices) // 2
-        choices = tuple(
-            replace(choice, unconditional=after.loglikelihood)
-            for choice, after in zip(choices[:half], choices[half:], strict=True)
-        )
+        after_null = choices[half:]
+        choices = [
+            replace(choice, unconditional=null.loglikelihood)
+            for choice, null in zip(choices[:half], after_null, strict=True)
+        ]
         contexts = contexts[:half]
-    shared = contexts[0] if len(set(contexts)) == 1 else None
-    if shared is None and any(context is not None for context in contexts):
-        choices = tuple(
-            replace(choice, context=context)
-            for choice, context in zip(choices, contexts, strict=True)
-        )
+    context = None
+    if len(set(contexts)) == 1:
+        context = contexts[0]
+    elif any(text is not None for text in contexts):
+        choices = [
+            replace(choice, context=text) for choice, text in zip(choices, contexts, strict=True)
+        ]
     doc = row.get("doc")
-    doc = doc if isinstance(doc, dict) else {}
-    return Sample(doc_id, name, shared, choices, row.get("target"), doc, metrics, others)
+    if not isinstance(doc, dict):
+        doc = {}
+    return Sample(
+        id=doc_id,
+        context=context,
+        choices=tuple(choices),
+        target=row.get("target"),
+        doc=doc,
+        metrics=metrics,
+        others=tuple(others),
+    )
 
 
-def _pairs(arguments: Any, where: str) -> list[tuple[str | None, str | None]]:
-    """(context, continuation) of every request, in order; none where the line has no arguments."""
+def _requests(arguments: Any, where: str) -> list[_Request]:
+    """Return the requests of a line in order, nothing if it has no arguments."""
     if isinstance(arguments, dict):
-        known = (
-            (_REQUEST.fullmatch(name), each)
-            for name, each in arguments.items()
-            if isinstance(each, dict)
-        )
-        numbered = sorted(
-            ((int(match[1]), each) for match, each in known if match), key=lambda pair: pair[0]
-        )
-        rows = [(each.get("arg_0"), each.get("arg_1")) for _, each in numbered]
+        pairs = _numbered_pairs(arguments)
     elif isinstance(arguments, list):
-        rows = [tuple(each[:2]) for each in arguments if isinstance(each, list) and len(each) > 1]
-        if len(rows) < len(arguments):
+        # Further arguments of a request, such as options of its generation, are not read.
+        pairs = [pair[:2] for pair in arguments if isinstance(pair, list) and len(pair) > 1]
+        if len(pairs) < len(arguments):
             raise DataError(f"{where}: its requests are no pairs of context and continuation")
     else:
         return []
-    texts = [
-        (context, text)
-        for context, text in rows
-        if isinstance(context, str) and isinstance(text, str)
-    ]
-    if len(texts) < len(rows):
-        raise NoLikelihoods(
-            f"{where}: its requests are no pairs of context and continuation; a task that is answered in text, or that "
-            "scores whole documents, has no log-likelihoods of choices"
-        )
-    return [*texts]
+    requests = []
+    for context, continuation in pairs:
+        if not isinstance(context, str) or not isinstance(continuation, str):
+            raise NoLikelihoods(
+                f"{where}: its requests are no pairs of context and continuation; a task that is answered in text, or "
+                "that scores whole documents, has no log-likelihoods of choices"
+            )
+        requests.append(_Request(context, continuation))
+    return requests
+
+
+def _numbered_pairs(arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the context and continuation of ``gen_args_0``, ``gen_args_1`` and so on."""
+    numbered = []
+    for name, argument in arguments.items():
+        match = _REQUEST.fullmatch(name)
+        if match and isinstance(argument, dict):
+            numbered.append((int(match[1]), (argument.get("arg_0"), argument.get("arg_1"))))
+    # The 10th comes after the 9th, and not after the 1st.
+    numbered.sort(key=itemgetter(0))
+    return [pair for _, pair in numbered]
 
 
 def _answers(row: Mapping[str, Any], where: str) -> list[Any]:
-    """What answers each request: its first repetition, or None where there is none."""
+    """Return the first answer to each request, None for a request without any."""
     resps = row["resps"]
     if not isinstance(resps, list):
         raise DataError(f"{where}: resps is no list")
     if not resps and isinstance(row.get("filtered_resps"), list):
         return list(row["filtered_resps"])
-    return [(each[0] if each else None) if isinstance(each, list) else each for each in resps]
+    answers = []
+    for repetitions in resps:
+        if not isinstance(repetitions, list):
+            answers.append(repetitions)
+        elif repetitions:
+            answers.append(repetitions[0])
+        else:
+            answers.append(None)
+    return answers
 
 
 def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     if answer is None:
         return LoggedChoice(text=text, missing="the log has no answer for it")
-    if isinstance(answer, list) and len(answer) == 2:
-        value, greedy = (
-            number(answer[0], f"{where}: its log-likelihood"),
-            flag(answer[1], f"{where}: is_greedy"),
+    if not isinstance(answer, list) or len(answer) != 2:
+        raise NoLikelihoods(
+            f"{where}: its answer is {str(answer)[:60]!r}, and no log-likelihood with whether it is greedy; only tasks "
+            "of the output types multiple_choice and loglikelihood have these"
         )
-        missing = "the log says NaN" if value is None else None
-        return LoggedChoice(loglikelihood=value, text=text, greedy=greedy, missing=missing)
-    raise NoLikelihoods(
-        f"{where}: its answer is {str(answer)[:60]!r}, and no log-likelihood with whether it is greedy; only tasks of "
-        "the output types multiple_choice and loglikelihood have these"
-    )
+    value = number(answer[0], f"{where}: its log-likelihood")
+    greedy = flag(answer[1], f"{where}: is_greedy")
+    missing = None
+    if value is None:
+        missing = "the log says NaN"
+    return LoggedChoice(loglikelihood=value, text=text, greedy=greedy, missing=missing)
 
 
 def _metric(cell: Any) -> float | None:
-    """The number that a cell says of the item, which may be a text; None where it says none."""
-    if isinstance(cell, str):
-        try:
-            return float(cell == "True") if cell in ("True", "False") else number(cell, "")
-        except DataError:
-            return None
-    return float(cell) if isinstance(cell, bool | int | float) else None
+    """Return the number in a cell, which may be a text, None if it is no number."""
+    if isinstance(cell, bool | int | float):
+        return float(cell)
+    if not isinstance(cell, str):
+        return None
+    if cell in ("True", "False"):
+        return float(cell == "True")
+    try:
+        return number(cell, "")
+    except DataError:
+        return None
 
 
-def _has_mutual(
-    asked: Sequence[tuple[str | None, str | None]], metrics: Mapping[str, float]
-) -> bool:
-    """Whether the second half of the requests asks the first again after nothing."""
-    half = len(asked) // 2
-    if len(asked) < 2 or len(asked) % 2 or any(context for context, _ in asked[half:]):
+def _has_mutual(requests: Sequence[_Request], metrics: Mapping[str, float]) -> bool:
+    """Return whether the second half of the requests repeats the first half without contexts."""
+    half = len(requests) // 2
+    first = requests[:half]
+    second = requests[half:]
+    if not first or len(first) != len(second):
         return False
-    repeated = [text for _, text in asked[:half]] == [text for _, text in asked[half:]]
-    return "acc_mutual_info" in metrics or (
-        repeated and all(context for context, _ in asked[:half])
-    )
+    if any(request.context for request in second):
+        return False
+    if "acc_mutual_info" in metrics:
+        return True
+    is_repeated = [request.continuation for request in first] == [
+        request.continuation for request in second
+    ]
+    return is_repeated and all(request.context for request in first)
 
 
-def listed(target: Any) -> list[int] | None:
-    """The indices that a target lists, which is text in newer files; None where it is no list of them."""
+def _index_list(target: Any) -> list[int] | None:
+    """Return the indices in a target, None if it is no list of them."""
+    # The list is a text in newer files.
     if isinstance(target, str) and target.startswith("[") and len(target) < 1_000:
         try:
             target = ast.literal_eval(target)
@@ -308,168 +402,222 @@ def listed(target: Any) -> list[int] | None:
             return None
     if not isinstance(target, list):
         return None
-    indices = [index(each) for each in target]
-    known = [each for each in indices if each is not None]
-    return known if len(known) == len(indices) else None
+    # A list of texts is no list of indices.
+    indices = []
+    for cell in target:
+        choice = index(cell)
+        if choice is None:
+            return None
+        indices.append(choice)
+    return indices
 
 
-def _differing(contexts: Sequence[str]) -> tuple[str, ...]:
-    """What contexts have of their own, in whole words."""
+def _differing_words(contexts: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of each context between those that all begin and end with."""
     words = [context.split(" ") for context in contexts]
-    least = min(map(len, words))
-    start = next(
-        (place for place in range(least) if len({each[place] for each in words}) > 1), least
-    )
-    most = least - start
-    end = next(
-        (place for place in range(most) if len({each[-1 - place] for each in words}) > 1), most
-    )
-    return tuple(" ".join(each[start : len(each) - end]) for each in words)
+    start = _common_count(words)
+    rests = [row[start:] for row in words]
+    end = _common_count([rest[::-1] for rest in rests])
+    return tuple(" ".join(rest[: len(rest) - end]) for rest in rests)
+
+
+def _common_count(rows: Iterable[Sequence[str]]) -> int:
+    """Return how many words all ``rows`` begin with."""
+    count = 0
+    for words in zip(*rows, strict=False):
+        if len(set(words)) > 1:
+            break
+        count += 1
+    return count
 
 
 def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
-    """``delimiter``: what stands before every choice, where the results say it.  DataError without right choices."""
-    scan, rules, objection = Scan(delimiter if isinstance(delimiter, str) else None), None, ""
-    left_out: dict[str, None] = {}
+    """Find the rule for right choices, and sum up the metrics.
+
+    ``delimiter``: the text before every choice, if the results have it.  Raises DataError if no
+    rule agrees with the ``acc`` of all samples.
+    """
+    rules: list[GoldRule] | None = None
+    scan = Scan(gold=_BY_ACC)
+    if isinstance(delimiter, str):
+        scan.delimiter = delimiter
     for sample in rows:
-        options, texts = (
-            scan.options(sample) or (),
-            [choice.text or "" for choice in sample.choices],
-        )
-        rules = _candidates(sample.doc) if rules is None else rules
-        fitting = {
-            name: rule for name, rule in rules.items() if _fits(sample, rule(sample, options))
-        }
-        if rules and not fitting:
-            read, said = _target(sample, options), sample.metrics.get("acc")
-            asked = f"its target {str(sample.target)[:60]!r} reads as {list(read) if read else 'no choice'}"
-            objection = (
-                f"at doc_id {sample.id} {asked}, which does not agree with its acc of {said}"
+        options = scan.options(sample) or ()
+        if rules is None:
+            rules = _candidates(sample.doc)
+        rules = [rule for rule in rules if _fits(sample, rule.read(sample, options))]
+        if not rules:
+            raise DataError(
+                f"{path}: it can't be read which choices are right: {_objection(sample, options)}"
             )
-        rules = fitting
-        scan.whole &= list(options) == texts
-        scan.bare &= list(options) == [text.removeprefix(" ") for text in texts]
-        scan.unconditional |= any(choice.unconditional is not None for choice in sample.choices)
-        scan.items += 1
-        left_out |= dict.fromkeys(sample.others)
-        for name, value in sample.metrics.items():
-            scan.sums[name] += value  # type: ignore[assignment]  # a counter adds floats, too
-            scan.counts[name] += 1
-    if not rules:
-        raise DataError(f"{path}: it can't be read which choices are right: {objection}")
-    scan.gold = next(iter(rules.items()))
-    others = [f"filter {name}" for name in rows.others]
-    unchecked = sorted(name for name in scan.sums if name not in HARNESS)
-    metrics = [f"metrics {', '.join(unchecked)}, which are not checked"] if unchecked else []
-    trimmed = f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
-    norms = [trimmed] if scan.lengths and not (scan.whole or scan.bare) and scan.delimiter else []
-    no_numbers = (
-        [f"metrics {', '.join(sorted(left_out))}, which are no number of an item"]
-        if left_out
-        else []
-    )
-    scan.unused = (*others, *metrics, *no_numbers, *norms)
+        # The first of the rules that are left is the one nearest to the harness.
+        scan.gold = rules[0]
+        scan.add(sample, options)
+    scan.unused = _unused(scan, rows)
     return scan
+
+
+def _objection(sample: Sample, options: Sequence[str]) -> str:
+    """Return how the target and the ``acc`` of a sample disagree."""
+    golds = _target(sample, options)
+    choices = "no choice"
+    if golds:
+        choices = str(list(golds))
+    return (
+        f"at doc_id {sample.id} its target {str(sample.target)[:60]!r} reads as {choices}, "
+        f"which does not agree with its acc of {sample.metrics.get('acc')}"
+    )
+
+
+def _unused(scan: Scan, rows: SampleRows) -> tuple[str, ...]:
+    """Return the filters and metrics that are not imported, or not checked, in words."""
+    lines = [f"filter {name}" for name in rows.others]
+    unchecked = sorted(scan.sums.keys() - HARNESS.keys())
+    if unchecked:
+        lines.append(f"metrics {', '.join(unchecked)}, which are not checked")
+    if scan.others:
+        names = ", ".join(sorted(scan.others))
+        lines.append(f"metrics {names}, which are no number of an item")
+    if scan.lengths == _NO_SCORE and scan.delimiter:
+        lines.append(
+            f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
+        )
+    return tuple(lines)
 
 
 FIELDS = 100
 """Fields of a row of data that are tried."""
 
 
-def _candidates(doc: Mapping[str, Any]) -> dict[str, Golds]:
-    """Every way to name right choices, the harness's own first, and what only guesses from ``acc`` last."""
-
-    def field(name: str, read: Callable[[Any], int | None]) -> Golds:
-        return lambda sample, options: (
-            None if (place := read(sample.doc.get(name))) is None else (place,)
-        )
-
-    rules: dict[str, Golds] = {
-        "the only choice": lambda sample, options: (0,) if len(sample.choices) == 1 else None
-    }
+def _candidates(doc: Mapping[str, Any]) -> list[GoldRule]:
+    """Return all rules for right choices: the harness's first, the guess from ``acc`` last."""
+    rules = [GoldRule("the only choice", _only_choice)]
+    # A row may have thousands of fields, and each makes four rules.
     fields = list(doc)[:FIELDS]
-    for name in fields:  # labels in the data, one for each choice, as TruthfulQA has them
-        if isinstance(doc[name], dict) and isinstance(doc[name].get("labels"), list):
-            rules[f"labels of {name}.labels"] = partial(_labels, name)
-    rules["target"] = _target
-    rules["text of target"] = lambda sample, options: _text(sample.target, sample, options)
     for name in fields:
-        rules[f"field {name}, counted from 0"] = field(name, index)
-        rules[f"field {name}, counted from 1"] = field(name, _from_1)
-        rules[f"field {name}, a letter"] = field(name, _letter)
-        rules[f"text of field {name}"] = partial(_field_text, name)
-    return rules | {"acc": _by_acc}
+        # TruthfulQA has a label in the data for each choice.
+        if isinstance(doc[name], dict) and isinstance(doc[name].get("labels"), list):
+            rules.append(GoldRule(f"labels of {name}.labels", partial(_labels, name)))
+    rules.append(GoldRule("target", _target))
+    rules.append(GoldRule("text of target", _target_text))
+    for name in fields:
+        rules += [
+            GoldRule(f"field {name}, counted from 0", partial(_field_index, name, index)),
+            GoldRule(f"field {name}, counted from 1", partial(_field_index, name, _from_1)),
+            GoldRule(f"field {name}, a letter", partial(_field_index, name, _letter)),
+            GoldRule(f"text of field {name}", partial(_field_text, name)),
+        ]
+    return [*rules, _BY_ACC]
 
 
-def _target(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """As the harness reads it: digits are an index, whatever the choices are called."""
-    if (several := listed(sample.target)) is not None:
-        return tuple(several)
-    place = index(sample.target)
-    return (place,) if place is not None else _text(sample.target, sample, options)
+def _only_choice(sample: Sample, options: Sequence[str]) -> Golds:
+    if len(sample.choices) != 1:
+        return None
+    return (0,)
 
 
-def _text(value: Any, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """The first choice with that text."""
+def _target(sample: Sample, options: Sequence[str]) -> Golds:
+    """Return the choices of the target; digits are an index even if a choice has that text."""
+    indices = _index_list(sample.target)
+    if indices is not None:
+        return tuple(indices)
+    choice = index(sample.target)
+    if choice is not None:
+        return (choice,)
+    return _target_text(sample, options)
+
+
+def _target_text(sample: Sample, options: Sequence[str]) -> Golds:
+    return _text(sample.target, sample, options)
+
+
+def _text(value: Any, sample: Sample, options: Sequence[str]) -> Golds:
+    """Return the first choice with the text ``value``."""
     if sample.own_contexts or not isinstance(value, str):
         return None
     if value in options:
         return (options.index(value),)
     stripped = [option.strip() for option in options]
-    return (stripped.index(value.strip()),) if value.strip() in stripped else None
+    if value.strip() not in stripped:
+        return None
+    return (stripped.index(value.strip()),)
 
 
-def _field_text(name: str, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
+def _field_text(name: str, sample: Sample, options: Sequence[str]) -> Golds:
     return _text(sample.doc.get(name), sample, options)
 
 
-def _labels(name: str, sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
+def _field_index(
+    name: str, read: Callable[[Any], int | None], sample: Sample, options: Sequence[str]
+) -> Golds:
+    choice = read(sample.doc.get(name))
+    if choice is None:
+        return None
+    return (choice,)
+
+
+def _labels(name: str, sample: Sample, options: Sequence[str]) -> Golds:
     holder = sample.doc.get(name)
-    labels = holder.get("labels") if isinstance(holder, dict) else None
+    if not isinstance(holder, dict):
+        return None
+    labels = holder.get("labels")
     if not isinstance(labels, list) or len(labels) != len(sample.choices):
         return None
-    return tuple(place for place, label in enumerate(labels) if index(label) == 1)
+    return tuple(choice for choice, label in enumerate(labels) if index(label) == 1)
 
 
 def _from_1(value: Any) -> int | None:
-    return None if (place := index(value)) is None else place - 1
+    choice = index(value)
+    if choice is None:
+        return None
+    return choice - 1
 
 
 def _letter(value: Any) -> int | None:
-    one = isinstance(value, str) and len(value) == 1 and value.isascii() and value.isupper()
-    return ord(value) - ord("A") if one else None
+    if not isinstance(value, str) or re.fullmatch("[A-Z]", value) is None:
+        return None
+    return ord(value) - ord("A")
 
 
-def _by_acc(sample: Sample, options: Sequence[str]) -> tuple[int, ...] | None:
-    """What ``acc`` leaves: the predicted choice where it is right, the other one of two where it is wrong."""
-    if sample.metrics.get("acc") == 1.0:
+def _by_acc(sample: Sample, options: Sequence[str]) -> Golds:
+    """Return the predicted choice if it is right, or the other one of two if it is wrong."""
+    acc = sample.metrics.get("acc")
+    if acc == 1.0:
         return (_predicted(sample),)
-    return (
-        (1 - _predicted(sample),)
-        if len(sample.choices) == 2 and sample.metrics.get("acc") == 0.0
-        else None
-    )
+    # A wrong prediction tells the right choice only if there are two.
+    if acc == 0.0 and len(sample.choices) == 2:
+        return (1 - _predicted(sample),)
+    return None
 
 
-def _fits(sample: Sample, golds: tuple[int, ...] | None) -> bool:
-    """Whether ``golds`` agree with what the sample says of itself."""
-    if golds is None or any(choice.loglikelihood is None for choice in sample.choices):
-        return golds is not None
-    said = sample.metrics.get("acc")
-    right = sorted({place for place in golds if 0 <= place < len(sample.choices)})
-    if said is None or meaning(sample) == "greedy":
+_BY_ACC = GoldRule("acc", _by_acc)
+
+
+def _fits(sample: Sample, golds: Golds) -> bool:
+    """Return whether ``golds`` agree with the ``acc`` of a sample."""
+    if golds is None:
+        return False
+    # Without all log-likelihoods the acc can not be computed.
+    if any(choice.loglikelihood is None for choice in sample.choices):
+        return True
+    acc = sample.metrics.get("acc")
+    right = [choice for choice in sorted(set(golds)) if 0 <= choice < len(sample.choices)]
+    metric = meaning(sample)
+    if acc is None or metric == "greedy":
         return bool(right)
-    if meaning(sample) == "mc2":
-        return abs(said - share(sample.choices, right)) <= ROUNDING
-    return said == float(_predicted(sample) in right)
+    # The task truthfulqa_mc2 calls its number acc.
+    if metric == "mc2":
+        return abs(acc - share(sample.choices, right)) <= ROUNDING
+    return acc == float(_predicted(sample) in right)
 
 
 def meaning(sample: Sample) -> str:
-    """What the metric ``acc`` is of this item: a task may compute its own."""
-    said = sample.metrics.get("acc")
+    """Return which metric the ``acc`` of a sample is; a task may compute its own."""
     if len(sample.choices) == 1:
         return "greedy"
-    return "acc" if said is None or said in (0.0, 1.0) else "mc2"
+    if sample.metrics.get("acc", 0.0) in (0.0, 1.0):
+        return "acc"
+    return "mc2"
 
 
 def _predicted(sample: Sample) -> int:

@@ -1,7 +1,8 @@
 """Read what lm-eval before 0.4 writes out of a task: an object for each document.
 
-``TASK_write_out_info.json`` is a list of objects with ``prompt_I`` and ``logit_I`` of every request,
-``truth``, and the task's metrics.  JSON Lines of the same objects, without the prompts, are read too.
+``TASK_write_out_info.json`` is a list of objects with ``prompt_I`` and ``logit_I`` of every
+request, ``truth``, and the task's metrics.  JSON Lines of the same objects, without the prompts,
+are read too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ METRICS = ("acc", "acc_norm")
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is a file that lm-eval before 0.4 wrote out, or lines of its objects."""
+    """Return whether ``path`` is a write-out of lm-eval before 0.4, or lines of its objects."""
     if not path.is_file():
         return False
     if path.stem.endswith(ENDING) and path.suffix == ".json":
@@ -119,6 +120,7 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
     numbers = [name.removeprefix("logit_") for name in row if name.startswith("logit_")]
     indices = [int(number) for number in numbers if number.isdigit()]
     last = max(indices, default=-1)
+    # A key such as logit_999999999 must not make millions of choices.
     if not 0 <= last <= 10_000:
         raise DataError(
             f"{where} has no logit_0: its task was not scored by log-likelihoods of choices"
@@ -174,6 +176,7 @@ def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
         return (choice,)
     if not isinstance(truth, str) or not truth:
         return ()
+    # A text may be the end of two choices, such as "town" and "a town".
     choices = [choice for choice, prompt in enumerate(prompts) if prompt.endswith(truth)]
     if len(choices) != 1:
         return ()
@@ -215,11 +218,11 @@ def _ending(rows: Rows) -> str | None:
             endings &= endings_of_item
         if not endings:
             return None
-    fitting = [
-        ending
-        for ending in sorted(endings or ())
-        if ending and all(_follows(row, ending) for _, row in rows)
-    ]
+    fitting = []
+    for ending in sorted(endings or ()):
+        if ending and all(_follows(row, ending) for _, row in rows):
+            fitting.append(ending)
+    # With two endings that fit, the lengths of the texts are not known.
     if len(fitting) != 1:
         return None
     return fitting[0]

@@ -1,14 +1,15 @@
-"""HELM.
+"""Read run folders of HELM: the requests of each instance, and HELM's statistics of them.
 
-Runs that differ in their subject alone are one log; every train trial, split and perturbation is a log of its own, as
-HELM counts each by itself.
+Runs that differ in their subject alone are one log; every train trial, split and perturbation is a
+log of its own, because HELM counts each by itself.
 
-benchmark/runner.py of stanford-crfm/helm@63754d0 (2026) and @cab5d89 (June 2023) writes the files; what is in them say
-benchmark/adaptation/request_state.py and common/request.py.
+benchmark/runner.py of stanford-crfm/helm@63754d0 (2026) and @cab5d89 (June 2023) writes the files;
+their content is described in benchmark/adaptation/request_state.py and common/request.py.
 
-HELM counts the tokens of " " + reference with the model's tokenizer and takes as many from the end of the completion
-(BasicReferenceMetric.evaluate_references, basic_metrics.py@63754d0 and @cab5d89).  A log has no tokenizer but the text
-of every token, so the tokens are taken that spell the reference; where none begins where it does, nothing is scored.
+HELM counts the tokens of " " + reference with the model's tokenizer and takes as many from the end
+of the completion (BasicReferenceMetric.evaluate_references, basic_metrics.py@63754d0 and @cab5d89).
+A log has no tokenizer but the text of every token, so the tokens that spell the reference are
+taken; if no token begins where the reference does, nothing is scored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from string import ascii_uppercase
 from typing import Any, Final, NamedTuple
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import laid_out_by, parts, unreadable, whole
+from choicewise.extensions.interop.logs.files import (
+    laid_out_by,
+    objects_among,
+    parts,
+    unreadable,
+    whole,
+)
 from choicewise.extensions.interop.logs.verdicts import beyond_null, letter, per_token
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import EOS, LENGTH, STOP
@@ -35,96 +42,129 @@ RULES: Final = {
         "simple-evals@f517a91",
     ),
 }
-"""Rules that read a letter in what the model wrote, by adapter method, HELM's own first."""
+"""Rules that read a letter in the text of the model, by adapter method, HELM's own first."""
+
+STATE: Final = "scenario_state.json"
+"""The file that every run folder has."""
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is of this tool, or holds files of it."""
-    return path.name == STATE or (path.is_dir() and any(_folders(path)))
-
-
-def _folders(path: Path) -> Iterator[Path]:
-    """The run folders in ``path``, itself included, and those of a suite."""
+    """Return whether ``path`` is a scenario state, a run folder, or a suite of run folders."""
     if path.is_dir():
-        yield from (
-            file.parent
-            for pattern in (STATE, f"*/{STATE}", f"*/*/{STATE}")
-            for file in sorted(path.glob(pattern))
-        )
-    else:
-        yield path.parent
+        return any(_folders(path))
+    return path.name == STATE
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the run folders in ``path``, itself included, and those of a suite."""
+    if not path.is_dir():
+        return [path.parent]
+    files: list[Path] = []
+    for pattern in (STATE, f"*/{STATE}", f"*/*/{STATE}"):
+        files += sorted(path.glob(pattern))
+    return [file.parent for file in files]
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """A log for every model, task, trial, split and perturbation; runs that differ in their subject alone are one."""
+    """Yield a log for every model, task, trial, split and perturbation.
+
+    Runs that differ in their subject alone are one log.  Raises DataError for ``results``.
+    """
     if results is not None:
         raise DataError(
             f"{results}: a run folder of HELM holds its own results; leave the file of results out"
         )
-    together: dict[tuple[str, str], list[HelmRun]] = {}
-    lost: list[str] = []
-    for folder in dict.fromkeys(folder for path in paths for folder in _folders(path)):
+    folders: dict[Path, None] = {}
+    for path in paths:
+        folders.update(dict.fromkeys(_folders(path)))
+    runs_of_task: dict[tuple[str, str], list[HelmRun]] = {}
+    unreadable_names = []
+    for folder in folders:
         try:
             with laid_out_by("HELM", folder):
                 run = read_folder(folder)
         except DataError as error:
-            lost.append(folder.name)
+            unreadable_names.append(folder.name)
             yield unreadable("helm", folder, error)
             continue
-        together.setdefault((run.model, run.task), []).append(run)
-    for (_, task), runs in together.items():
-        scenario = task.partition(":")[0]
-        parts = tuple(
-            f"{name}, which can't be read" for name in lost if name.partition(":")[0] == scenario
+        runs_of_task.setdefault((run.model, run.task), []).append(run)
+    for runs in runs_of_task.values():
+        # The run of another subject would have been a part of this log.
+        unused = tuple(
+            f"{name}, which can't be read"
+            for name in unreadable_names
+            if name.partition(":")[0] == runs[0].scenario
         )
         for log in _logs(runs):
-            yield replace(log, unused=(*log.unused, *parts))
+            yield replace(log, unused=(*log.unused, *unused))
 
 
 def _logs(runs: Sequence[HelmRun]) -> Iterator[Log]:
-    first, several = runs[0], len(runs) > 1
-    unused = ["the log-probabilities of single tokens"] if first.method in SEPARATE else []
-    if without := [run.folder.name for run in runs if run.judged is None]:
-        unused.append(f"nothing to check against: {without[0]} has no per_instance_stats.json")
-    groups = sorted({group for run in runs for group in run.instances})
-    for group in groups:
-        instances = [(run, each) for run in runs for each in run.instances.get(group, ())]
-        null = null_context([each for _, each in instances])
-        items: list[LoggedItem] = []
-        for run, each in instances:
-            recorded = (run.judged or {}).get((group.trial, group.perturbation, each.id), {})
-            item = each.item(recorded, null)
-            items.append(
-                replace(item, id=f"{each.subject or run.folder.name}/{each.id}")
-                if several
-                else item
-            )
-        if not any(
-            item.text_loglikelihood for item in items
-        ):  # HELM writes 0 where a model gives no log-probabilities
-            items = [replace(item, text_loglikelihood=None) for item in items]
-        facts = {
-            "trial": str(group.trial) if len({each.trial for each in groups}) > 1 else "",
-            "split": group.split if len({each.split for each in groups}) > 1 else "",
-            "perturbation": group.perturbation,
-        }
+    """Yield a log for each group of the ``runs``, which are of one model and task."""
+    first = runs[0]
+    unused = []
+    if first.method in SEPARATE:
+        unused.append("the log-probabilities of single tokens")
+    unchecked = [run.folder.name for run in runs if run.judged is None]
+    if unchecked:
+        unused.append(f"nothing to check against: {unchecked[0]} has no per_instance_stats.json")
+    groups: set[Group] = set()
+    for run in runs:
+        groups.update(run.instances)
+    recorded = first.totals
+    if len(runs) > 1 or len(groups) > 1:
+        # HELM has no totals of several runs, and those of a run are of all its groups.
+        recorded = {}
+    for group in sorted(groups):
+        facts = _facts(group, groups)
+        spelled = [f"{name}={value}" for name, value in facts.items()]
+        instances: list[Instance] = []
+        for run in runs:
+            instances += run.instances.get(group, ())
+        null = null_context(instances)
         yield Log(
             tool="helm",
             model=first.model,
-            task=" ".join(
-                [first.task, *(f"{key}={value}" for key, value in facts.items() if value)]
-            ),
-            items=tuple(items),
-            settings={**first.settings, **{key: value for key, value in facts.items() if value}},
+            task=" ".join([first.task, *spelled]),
+            items=_items(runs, group, null),
+            settings={**first.settings, **facts},
             null=null,
-            recorded={} if several or len(groups) > 1 else first.totals,
+            recorded=recorded,
             unused=tuple(unused),
             rules=RULES.get(first.method, ()),
         )
 
 
-STATE: Final = "scenario_state.json"
-"""The file that every run folder has."""
+def _facts(group: Group, groups: set[Group]) -> dict[str, str]:
+    """Return how ``group`` differs from the other ``groups`` of its runs."""
+    facts = {}
+    if len({other.trial for other in groups}) > 1:
+        facts["trial"] = str(group.trial)
+    if group.split and len({other.split for other in groups}) > 1:
+        facts["split"] = group.split
+    if group.perturbation:
+        facts["perturbation"] = group.perturbation
+    return facts
+
+
+def _items(runs: Sequence[HelmRun], group: Group, null: str | None) -> tuple[LoggedItem, ...]:
+    items = []
+    for run in runs:
+        for instance in run.instances.get(group, ()):
+            recorded: Mapping[str, float] = {}
+            if run.judged is not None:
+                key = (group.trial, group.perturbation, instance.id)
+                recorded = run.judged.get(key, {})
+            item = instance.item(recorded, null)
+            # Instances of several subjects have the same ids.
+            if len(runs) > 1:
+                item = replace(item, id=f"{instance.subject or run.folder.name}/{instance.id}")
+            items.append(item)
+    if not any(item.text_loglikelihood for item in items):
+        # HELM writes 0 if a model gives no log-probabilities.
+        items = [replace(item, text_loglikelihood=None) for item in items]
+    return tuple(items)
+
 
 RECORDED: Final = (
     "exact_match",
@@ -133,33 +173,34 @@ RECORDED: Final = (
     "max_prob",
     "predicted_index",
 )
-"""Statistics of HELM that say how an instance was answered."""
+"""Statistics of HELM that tell how an instance was answered."""
 
 _SETTINGS: Final = (
-    *(
-        "model_deployment",
-        "max_train_instances",
-        "max_eval_instances",
-        "max_tokens",
-        "temperature",
-        "instructions",
-    ),
+    "model_deployment",
+    "max_train_instances",
+    "max_eval_instances",
+    "max_tokens",
+    "temperature",
+    "instructions",
     "output_mapping_pattern",
 )
-"""What of the adapter's specification is kept."""
+"""Fields of the adapter's specification that are kept."""
 
 
 class Group(NamedTuple):
-    """Instances that HELM counts together: those of one train trial, split and perturbation ('' for none)."""
+    """Name the train trial, split and perturbation ( for none) of instances counted together."""
 
     trial: int
     split: str
     perturbation: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Instance:
-    """An instance while its requests are read: ``scored`` by the mode of the request and the place of the reference."""
+    """Hold an instance while its requests are read.
+
+    ``scored``: by the mode of the request and the index of the reference.
+    """
 
     id: str
     question: str
@@ -172,59 +213,61 @@ class Instance:
     text_loglikelihood: float | None = None
     finish: str | None = None
 
-    def add(self, state: Mapping[str, Any], method: str, place: str) -> None:
-        """What one request says."""
+    def add(self, state: Mapping[str, Any], method: str, where: str) -> None:
+        """Add the answer to one request."""
         if method in JOINT:
-            self._add_letter(state, place)
+            self._add_letter(state, where)
             return
         index = state.get("reference_index")
         if not isinstance(index, int) or not 0 <= index < len(self.references):
             raise DataError(
-                f"{place} (instance {self.id!r}) asks about reference {index!r} of {len(self.references)}"
+                f"{where} (instance {self.id!r}) asks about reference {index!r} of {len(self.references)}"
             )
         key = (str(state.get("request_mode") or "original"), index)
         if key in self.scored:
             raise DataError(
-                f"{place} (instance {self.id!r}) asks about reference {index} a second time"
+                f"{where} (instance {self.id!r}) asks about reference {index} a second time"
             )
         self.scored[key] = scored_reference(state, self.references[index])
 
-    def _add_letter(self, state: Mapping[str, Any], place: str) -> None:
+    def _add_letter(self, state: Mapping[str, Any], where: str) -> None:
         labels = list(state.get("output_mapping") or ())
+        # The rules that read a letter in a text know no other labels.
         if labels != list(ascii_uppercase[: len(self.references)]):
             raise DataError(
-                f"{place} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are read"
+                f"{where} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are read"
             )
         if self.context is not None:
             raise DataError(
-                f"{place} asks instance {self.id!r} a second time in one trial; import a run of one trial"
+                f"{where} asks instance {self.id!r} a second time in one trial; import a run of one trial"
             )
-        self.context = str((state.get("request") or {}).get("prompt", ""))
+        self.context = _prompt(state)
         completion, reason = answered(state)
         if completion is None:
-            choices = [LoggedChoice(missing=reason) for _ in labels]
+            choices = [LoggedChoice(missing=reason)] * len(labels)
         else:
             self.generated = str(completion.get("text", ""))
             self.text_loglikelihood = _number(completion.get("logprob"))
-            reasons = completion.get("finish_reason")
-            self.finish = FINISHED.get(
-                str(reasons.get("reason")) if isinstance(reasons, dict) else ""
-            )
+            finish = completion.get("finish_reason")
+            if isinstance(finish, dict):
+                self.finish = FINISHED.get(str(finish.get("reason")))
             choices = letter_choices(completion, labels)
-        self.scored |= {("original", index): choice for index, choice in enumerate(choices)}
+        for index, choice in enumerate(choices):
+            self.scored["original", index] = choice
 
     def item(self, recorded: Mapping[str, float], null: str | None) -> LoggedItem:
-        """The item; ``null`` as in :func:`null_context`."""
+        """Return the item; ``null``: the context of :func:`null_context`."""
         choices = [self._choice(index, null) for index in range(len(self.references))]
         contexts = {choice.context for choice in choices if choice.context is not None}
+        context = self.context
         if len(contexts) == 1:
-            self.context = contexts.pop()
+            context = contexts.pop()
             choices = [replace(choice, context=None) for choice in choices]
         return LoggedItem(
             id=self.id,
             gold=self.gold,
             choices=tuple(choices),
-            context=self.context,
+            context=context,
             subject=self.subject,
             question=self.question,
             options=self.references,
@@ -244,93 +287,127 @@ class Instance:
         return replace(choice, unconditional=after_null.loglikelihood)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HelmRun:
-    """One run folder."""
+    """Hold a run folder.
+
+    ``judged``: HELM's statistics by (trial, perturbation, id), None if the folder has no
+    ``per_instance_stats.json``.
+    """
 
     folder: Path
     model: str
+    scenario: str
     task: str
     settings: Mapping[str, str]
     method: str
     instances: Mapping[Group, Sequence[Instance]]
     judged: Mapping[tuple[int, str, str], Mapping[str, float]] | None
-    """What HELM says by (trial, perturbation, id); None where the folder has no ``per_instance_stats.json``."""
     totals: Mapping[str, float]
 
 
 def read_folder(folder: Path) -> HelmRun:
-    """All of a folder.  Raises DataError where it is no finished run of multiple-choice questions by one model."""
+    """Read a run folder.
+
+    Raises DataError if it is no finished run of multiple-choice questions by one model.
+    """
     spec = _optional(folder / "run_spec.json") or {}
-    name, arguments = _name(str(spec.get("name") or folder.name))
-    subject = str(
-        ((spec.get("scenario_spec") or {}).get("args") or {}).get("subject")
-        or arguments.get("subject", "")
-    )
-    adapter: dict[str, Any] = spec.get("adapter_spec") or {}
-    method, models = str(adapter.get("method", "")), set()
-    instances: dict[tuple[Group, str], Instance] = {}
-    state_file = folder / STATE
-    for number, (key, state) in enumerate(parts(state_file, "request_states")):
-        if key == "adapter_spec" and isinstance(state, dict):
-            adapter, method = state, _method(state, state_file)
-        if key != "request_states":
-            continue
-        place = f"{state_file}, request state {number - 1}"
-        if not isinstance(state, dict):
-            raise DataError(f"{place} is no object; it is no scenario state of HELM")
-        group, instance = new_instance(state, place, subject)
-        instance = instances.setdefault((group, instance.id), instance)
-        instance.add(state, _method({"method": method}, state_file), place)
-        models.add(str((state.get("request") or {}).get("model") or adapter.get("model") or ""))
-    if not instances:
-        raise DataError(
-            f"{state_file} holds no requests; the run has no instances, or was stopped before the first"
-        )
-    if len(models) > 1:
-        raise DataError(
-            f"{state_file} mixes the models {', '.join(sorted(models))}; a run has one, so split it"
-        )
-    grouped: dict[Group, list[Instance]] = {}
-    for (group, _), instance in instances.items():
-        grouped.setdefault(group, []).append(instance)
-    others = ("model", "model_deployment", "subject")
-    task = ",".join(f"{key}={value}" for key, value in arguments.items() if key not in others)
-    settings = {
-        "method": method,
-        **{key: str(adapter[key]) for key in _SETTINGS if adapter.get(key) not in (None, "")},
-    }
-    totals = _totals(_optional(folder / "stats.json"))
+    scenario, arguments = _name(str(spec.get("name") or folder.name))
+    scenario_arguments = (spec.get("scenario_spec") or {}).get("args") or {}
+    subject = str(scenario_arguments.get("subject") or arguments.get("subject", ""))
+    states = _States(path=folder / STATE, subject=subject, adapter=spec.get("adapter_spec") or {})
+    states.read()
+    # Runs that differ in these arguments are of the same task.
+    for name in ("model", "model_deployment", "subject"):
+        arguments.pop(name, None)
+    task = scenario
+    if arguments:
+        spelled = [f"{name}={value}" for name, value in arguments.items()]
+        task = f"{scenario}:{','.join(spelled)}"
+    settings = {"method": states.method}
+    for name in _SETTINGS:
+        value = states.adapter.get(name)
+        if value not in (None, ""):
+            settings[name] = str(value)
     return HelmRun(
-        folder,
-        models.pop(),
-        f"{name}:{task}" if task else name,
-        settings,
-        method,
-        grouped,
-        _judged(folder),
-        totals,
+        folder=folder,
+        model=states.models.pop(),
+        scenario=scenario,
+        task=task,
+        settings=settings,
+        method=states.method,
+        instances={group: list(of_id.values()) for group, of_id in states.instances.items()},
+        judged=_judged(folder),
+        totals=_totals(_optional(folder / "stats.json")),
     )
+
+
+@dataclass(kw_only=True)
+class _States:
+    """Hold the scenario state of a run while it is read; instances by their group and id."""
+
+    path: Path
+    subject: str
+    adapter: Mapping[str, Any]
+    models: set[str] = field(default_factory=set)
+    instances: dict[Group, dict[str, Instance]] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """Return the adapter method, by which an instance becomes requests."""
+        return str(self.adapter.get("method", ""))
+
+    def read(self) -> None:
+        """Read the file."""
+        for number, (key, value) in enumerate(parts(self.path, "request_states")):
+            if key == "adapter_spec" and isinstance(value, dict):
+                self.adapter = value
+                self._check_method()
+            if key == "request_states":
+                # The adapter's specification comes before the states.
+                self._add(value, f"{self.path}, request state {number - 1}")
+        if not self.instances:
+            raise DataError(
+                f"{self.path} holds no requests; the run has no instances, or was stopped before the first"
+            )
+        if len(self.models) > 1:
+            raise DataError(
+                f"{self.path} mixes the models {', '.join(sorted(self.models))}; a run has one, so split it"
+            )
+
+    def _add(self, state: Any, where: str) -> None:
+        if not isinstance(state, dict):
+            raise DataError(f"{where} is no object; it is no scenario state of HELM")
+        group, instance = new_instance(state, where, self.subject)
+        instance = self.instances.setdefault(group, {}).setdefault(instance.id, instance)
+        self._check_method()
+        instance.add(state, self.method, where)
+        request = state.get("request") or {}
+        self.models.add(str(request.get("model") or self.adapter.get("model") or ""))
+
+    def _check_method(self) -> None:
+        methods = (*JOINT, *SEPARATE)
+        if self.method not in methods:
+            raise DataError(
+                f"{self.path} has adapter method {self.method or 'unknown'}; {', '.join(methods)} are read"
+            )
 
 
 def _name(name: str) -> tuple[str, dict[str, str]]:
-    """``mmlu:subject=anatomy,model=x`` → mmlu and its arguments."""
+    """Split ``mmlu:subject=anatomy,model=x`` into mmlu and its arguments."""
     scenario, _, rest = name.partition(":")
-    pairs = (part.partition("=") for part in rest.split(",") if "=" in part)
-    return scenario, {key: value for key, _, value in pairs}
-
-
-def _method(adapter: Mapping[str, Any], path: Path) -> str:
-    method = str(adapter.get("method", ""))
-    if method not in (*JOINT, *SEPARATE):
-        raise DataError(
-            f"{path} has adapter method {method or 'unknown'}; {', '.join((*JOINT, *SEPARATE))} are read"
-        )
-    return method
+    arguments = {}
+    for part in rest.split(","):
+        key, equals, value = part.partition("=")
+        if equals:
+            arguments[key] = value
+    return scenario, arguments
 
 
 def _optional(path: Path) -> Any:
-    return whole(path) if path.exists() else None
+    if not path.exists():
+        return None
+    return whole(path)
 
 
 def _judged(folder: Path) -> dict[tuple[int, str, str], dict[str, float]] | None:
@@ -338,40 +415,45 @@ def _judged(folder: Path) -> dict[tuple[int, str, str], dict[str, float]] | None
     if not path.exists():
         return None
     judged: dict[tuple[int, str, str], dict[str, float]] = {}
-    for _, given in parts(path, ""):
-        if not isinstance(given, dict):
+    for _, instance in parts(path, ""):
+        if not isinstance(instance, dict):
             raise DataError(f"{path} holds no list of instances; it is no file of HELM")
-        key = (
-            int(given.get("train_trial_index") or 0),
-            perturbation(given),
-            str(given.get("instance_id")),
-        )
-        judged.setdefault(key, {}).update(
-            (str(name["name"]), value) for name, value in _statistics(given.get("stats"))
-        )
+        trial = int(instance.get("train_trial_index") or 0)
+        key = (trial, perturbation(instance), str(instance.get("instance_id")))
+        values = judged.setdefault(key, {})
+        for name, mean in _statistics(instance.get("stats")):
+            values[str(name["name"])] = mean
     return judged
 
 
 def _totals(stats: Any) -> dict[str, float]:
-    return {
-        " ".join([str(name["name"]), *([str(name["split"])] if name.get("split") else [])]): value
-        for name, value in _statistics(stats)
-        if not name.get("perturbation")
-    }
+    totals = {}
+    for name, mean in _statistics(stats):
+        if name.get("perturbation"):
+            continue
+        words = [str(name["name"])]
+        if name.get("split"):
+            words.append(str(name["split"]))
+        totals[" ".join(words)] = mean
+    return totals
 
 
 def _statistics(stats: Any) -> Iterator[tuple[Mapping[str, Any], float]]:
-    """(name, mean) of the statistics that are kept; HELM leaves out a mean that is no number."""
-    for stat in stats if isinstance(stats, list) else ():
-        name = stat.get("name") if isinstance(stat, dict) else None
-        if isinstance(name, dict) and name.get("name") in RECORDED:
-            mean = stat.get("mean")
-            if isinstance(mean, int | float) and isfinite(mean):
-                yield name, float(mean)
+    """Yield the name and the mean of each statistic that is kept."""
+    if not isinstance(stats, list):
+        return
+    for stat in objects_among(stats):
+        name = stat.get("name")
+        if not isinstance(name, dict) or name.get("name") not in RECORDED:
+            continue
+        # HELM leaves out a mean that is no number.
+        mean = stat.get("mean")
+        if isinstance(mean, int | float) and isfinite(mean):
+            yield name, float(mean)
 
 
 FINISHED: Final = {"stop": STOP, "endoftext": EOS, "length": LENGTH}
-"""HELM's reasons for the end of a completion as ours; of others it is not known."""
+"""Our reasons for the end of a completion by those of HELM."""
 
 JOINT: Final = ("multiple_choice_joint", "multiple_choice_joint_chain_of_thought")
 """Adapter methods in which the model writes the letter of an option."""
@@ -381,182 +463,221 @@ SEPARATE: Final = ("multiple_choice_separate_original", "multiple_choice_separat
 
 
 def null_context(instances: Sequence[Instance]) -> str | None:
-    """The one context of all calibration requests, or None where there is none or they differ."""
-    contexts = {
-        choice.context
-        for instance in instances
-        for (mode, _), choice in instance.scored.items()
-        if mode == "calibration" and choice.context is not None
-    }
-    return contexts.pop() if len(contexts) == 1 else None
+    """Return the context of all calibration requests, None if there is none or they differ."""
+    contexts = set()
+    for instance in instances:
+        for (mode, _), choice in instance.scored.items():
+            if mode == "calibration" and choice.context is not None:
+                contexts.add(choice.context)
+    # Log-likelihoods after different contexts can not be compared with each other.
+    if len(contexts) != 1:
+        return None
+    return contexts.pop()
 
 
-def new_instance(state: Mapping[str, Any], place: str, subject: str) -> tuple[Group, Instance]:
-    """The instance that a request is about, without what was asked.  Raises DataError where it can't be an item."""
+def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Group, Instance]:
+    """Return the instance of a request, without its answer.  Raises DataError if it is no item."""
     given = state.get("instance")
     if not isinstance(given, dict) or not given.get("id"):
-        raise DataError(f"{place} is about no instance with an id; it is no request state of HELM")
-    references = [each for each in given.get("references") or () if isinstance(each, dict)]
-    gold = tuple(
-        index for index, each in enumerate(references) if "correct" in (each.get("tags") or ())
-    )
+        raise DataError(f"{where} is about no instance with an id; it is no request state of HELM")
+    references = objects_among(given.get("references"))
     if len(references) < 2:
         raise DataError(
-            f"{place}: instance {given['id']!r} has {len(references)} references; only multiple-choice questions can be"
+            f"{where}: instance {given['id']!r} has {len(references)} references; only multiple-choice questions can be"
             " imported"
         )
-    texts = tuple(str((each.get("output") or {}).get("text", "")) for each in references)
+    gold = []
+    texts = []
+    for index, reference in enumerate(references):
+        texts.append(str((reference.get("output") or {}).get("text", "")))
+        if "correct" in (reference.get("tags") or ()):
+            gold.append(index)
     group = Group(
-        int(state.get("train_trial_index") or 0), str(given.get("split") or ""), perturbation(given)
+        trial=int(state.get("train_trial_index") or 0),
+        split=str(given.get("split") or ""),
+        perturbation=perturbation(given),
     )
-    question = str((given.get("input") or {}).get("text", ""))
-    return group, Instance(
-        str(given["id"]), question, texts, gold, subject or str(given.get("sub_split") or "")
+    instance = Instance(
+        id=str(given["id"]),
+        question=str((given.get("input") or {}).get("text", "")),
+        references=tuple(texts),
+        gold=tuple(gold),
+        subject=subject or str(given.get("sub_split") or ""),
     )
+    return group, instance
 
 
-def perturbation(given: Mapping[str, Any]) -> str:
-    """How an instance was changed, in words: the perturbation's name and what else tells it from others."""
-    description = given.get("perturbation")
+def perturbation(instance: Mapping[str, Any]) -> str:
+    """Return the perturbation of an instance by its name and arguments, "" if there is none."""
+    description = instance.get("perturbation")
     if not isinstance(description, dict):
         return ""
-    use = ("name", "robustness", "fairness", "computed_on", "seed")
-    changes = [f"{key}={value}" for key, value in description.items() if key not in use]
-    return " ".join([str(description.get("name", "perturbed")), *changes])
+    words = [str(description.get("name", "perturbed"))]
+    for key, value in description.items():
+        # The other fields do not tell one perturbation from another.
+        if key not in ("name", "robustness", "fairness", "computed_on", "seed"):
+            words.append(f"{key}={value}")
+    return " ".join(words)
 
 
 NO_LIKELIHOOD: Final = (
     "the log has a letter that the model wrote, and no log-likelihoods of the options"
 )
-"""Why an option of a joint request has no score."""
+"""Reason why an option of a joint request has no score."""
 
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 def token_bytes(text: str) -> bytes:
-    r"""The bytes of a token's text; ``bytes:\xe2\x80`` is how HELM writes a part of a character."""
-    if text.startswith("bytes:"):
-        return _ESCAPED.sub(
-            lambda match: bytes.fromhex(match[1].decode()), text.removeprefix("bytes:").encode()
-        )
-    return text.encode("utf-8", "replace")
+    r"""Return the bytes of a token; HELM writes a part of a character as ``bytes:\xe2\x80``."""
+    if not text.startswith("bytes:"):
+        return text.encode("utf-8", "replace")
+    escaped = text.removeprefix("bytes:").encode()
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), escaped)
 
 
 def reference_tokens(texts: Sequence[str], reference: str) -> int | None:
-    """How many tokens at the end spell " " + ``reference``, or None where no token begins where it does.
+    """Return how many tokens at the end spell " " + ``reference``, None if none begins there.
 
-    Tokens that were decoded one by one have lost their spaces (SentencePiece), so where the bytes don't agree those
-    that are no white space must, and then the fewest tokens are taken.
+    Tokens that were decoded one by one have lost their spaces (SentencePiece).  So if no bytes
+    agree, bytes without white space have to agree, and then the fewest tokens are taken.
     """
-    whole = (" " + reference).encode("utf-8", "replace")
-    bare = b"".join(whole.split())
-    spelled, sparse = b"", None
+    wanted = (" " + reference).encode("utf-8", "replace")
+    wanted_without_space = b"".join(wanted.split())
+    # A token may be white space alone, so a few bytes more than those wanted are read.
+    longest = 4 * len(wanted) + 64
+    spelled = b""
+    count_without_space = None
     for count, text in enumerate(reversed(texts), start=1):
         spelled = token_bytes(text) + spelled
-        if spelled == whole:
+        if spelled == wanted:
             return count
-        packed = b"".join(spelled.split())
-        if packed == bare and sparse is None and bare:
-            sparse = count
-        if len(packed) > len(bare) or len(spelled) > 4 * len(whole) + 64:
+        without_space = b"".join(spelled.split())
+        if without_space == wanted_without_space and count_without_space is None and without_space:
+            count_without_space = count
+        if len(without_space) > len(wanted_without_space) or len(spelled) > longest:
             break
-    return sparse
+    return count_without_space
+
+
+def _prompt(state: Mapping[str, Any]) -> str:
+    return str((state.get("request") or {}).get("prompt", ""))
 
 
 def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
-    """What a request that echoes its prompt says of the ``reference`` at its end."""
-    prompt = str((state.get("request") or {}).get("prompt", ""))
+    """Return the choice of a request that echoes its prompt, which ends with ``reference``."""
+    prompt = _prompt(state)
     if not prompt.endswith(reference) or not reference:
         return LoggedChoice(
             missing="the prompt does not end with the reference, so its tokens can't be told"
         )
-    space = prompt[: len(prompt) - len(reference)].endswith(" ")
-    text = " " * space + reference
-    context = prompt[: len(prompt) - len(text)]
+    text = reference
+    if prompt.endswith(f" {reference}"):
+        text = f" {reference}"
+    choice = LoggedChoice(text=text, context=prompt.removesuffix(text))
     completion, reason = answered(state)
-    tokens = [each for each in (completion or {}).get("tokens") or () if isinstance(each, dict)]
+    if completion is None:
+        return replace(choice, missing=reason)
+    tokens = objects_among(completion.get("tokens"))
+    if not tokens:
+        return replace(choice, missing="the log has no tokens of the completion")
     count = reference_tokens([str(token.get("text", "")) for token in tokens], reference)
-    if reason is None and not tokens:
-        reason = "the log has no tokens of the completion"
-    if reason is None and count is None:
+    if count is None:
         reason = "no token of the completion begins where the reference does"
-    if reason is not None or count is None:
-        return LoggedChoice(text=text, context=context, missing=reason)
+        return replace(choice, missing=reason)
     scored = tokens[-count:]
-    values = [_number(token.get("logprob")) for token in scored]
-    if not all(map(isfinite, values)):
-        missing = "a token's log-probability is no number"
-        return LoggedChoice(text=text, context=context, tokens=count, missing=missing)
-    return LoggedChoice(
-        loglikelihood=fsum(values), text=text, context=context, tokens=count, greedy=_greedy(scored)
-    )
+    choice = replace(choice, tokens=count)
+    logprobs = [_number(token.get("logprob")) for token in scored]
+    if not all(map(isfinite, logprobs)):
+        return replace(choice, missing="a token's log-probability is no number")
+    return replace(choice, loglikelihood=fsum(logprobs), greedy=_greedy(scored))
 
 
 def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> list[LoggedChoice]:
-    """What the log-probabilities beside the first written token say of the ``letters``.
+    """Return the choices of ``letters``, scored by the likeliest first tokens.
 
-    Logs of 2022 and 2023 have the likeliest tokens (five, as a rule).  They are read as " A" or as "A", whichever more
-    letters have; a letter that is none of them has no number.
+    Logs of 2022 and 2023 have the likeliest tokens (five, as a rule).  They are read as " A" or as
+    "A", whichever more letters have; a letter that is none of them has no number.
     """
-    first = next((each for each in completion.get("tokens") or () if isinstance(each, dict)), {})
-    tops = first.get("top_logprobs")
-    top = {text: _number(value) for text, value in tops.items()} if isinstance(tops, dict) else {}
-    if not top:
-        return [LoggedChoice(missing=NO_LIKELIHOOD) for _ in letters]
-    space = max((" ", ""), key=lambda space: sum(space + letter in top for letter in letters))
-    absent = f"it is none of the {len(top)} likeliest tokens, and the log has no others"
-    likeliest = max(top, key=lambda text: top[text])
-    return [
-        LoggedChoice(loglikelihood=top[text], text=text, tokens=1, greedy=text == likeliest)
-        if isfinite(top.get(text, -inf))
-        else LoggedChoice(text=text, missing=absent)
-        for text in (space + letter for letter in letters)
-    ]
+    tokens = objects_among(completion.get("tokens"))
+    logprobs: dict[str, float] = {}
+    if tokens:
+        logprobs = _top_logprobs(tokens[0])
+    if not logprobs:
+        return [LoggedChoice(missing=NO_LIKELIHOOD)] * len(letters)
+    texts = [f" {letter}" for letter in letters]
+    if sum(text in logprobs for text in texts) < sum(letter in logprobs for letter in letters):
+        texts = list(letters)
+    absent = f"it is none of the {len(logprobs)} likeliest tokens, and the log has no others"
+    likeliest = _likeliest(logprobs)
+    choices = []
+    for text in texts:
+        if isfinite(logprobs.get(text, -inf)):
+            choice = LoggedChoice(
+                loglikelihood=logprobs[text], text=text, tokens=1, greedy=text == likeliest
+            )
+        else:
+            choice = LoggedChoice(text=text, missing=absent)
+        choices.append(choice)
+    return choices
 
 
 def answered(state: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
-    """The completion with the greatest log-probability, which is the one HELM judges; or why there is none."""
+    """Return the completion that HELM judges, or None and the reason why there is none."""
     result = state.get("result")
     if not isinstance(result, dict):
         return None, "the request was never sent"
     if not result.get("success", True):
-        return (
-            None,
-            "the request failed; the scenario state says why",
-        )  # its message may hold an address with a secret
-    completions = [each for each in result.get("completions") or () if isinstance(each, dict)]
+        # Its message may hold an address with a secret.
+        return None, "the request failed; the scenario state says why"
+    completions = objects_among(result.get("completions"))
     if not completions:
         return None, "the log has no completion"
-    return max(completions, key=lambda each: _number(each.get("logprob"))), None
+    # HELM judges the completion with the greatest log-probability.
+    best = max(completions, key=lambda completion: _number(completion.get("logprob")))
+    return best, None
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and value == value else float("-inf")
+    if not isinstance(value, int | float) or isnan(value):
+        return -inf
+    return float(value)
+
+
+def _top_logprobs(token: Mapping[str, Any]) -> dict[str, float]:
+    """Return the log-probabilities of the likeliest tokens, which logs of 2022 and 2023 have."""
+    logprobs = token.get("top_logprobs")
+    if not isinstance(logprobs, dict):
+        return {}
+    return {text: _number(value) for text, value in logprobs.items()}
+
+
+def _likeliest(logprobs: Mapping[str, float]) -> str:
+    return max(logprobs, key=lambda text: logprobs[text])
 
 
 def _greedy(tokens: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether each token was the likeliest, as logs of 2022 and 2023 say in ``top_logprobs``."""
-    tops = [
-        top
-        for token in tokens
-        for top in (token.get("top_logprobs"),)
-        if isinstance(top, dict) and top
-    ]
-    if len(tops) < len(tokens):
-        return None
-    likeliest = [max(top, key=lambda text: _number(top[text])) for top in tops]
+    """Return whether every token was the likeliest, None if the log does not tell."""
+    likeliest = []
+    for token in tokens:
+        logprobs = _top_logprobs(token)
+        if not logprobs:
+            return None
+        likeliest.append(_likeliest(logprobs))
     return likeliest == [token.get("text") for token in tokens]
 
 
 def _exact_match(log: Log, item: LoggedItem) -> float:
-    """Return HELM's credit for a letter, or for the best references, of which tied ones share it."""
+    """Return HELM's credit for a letter, or for the best references, which share it if tied."""
     if log.rules:
         return letter(log, item)
     scores = _scores(log, item)
     if any(map(isnan, scores)):
         return nan
-    best = {index for index, score in enumerate(scores) if score == max(scores)}
-    return len(best.intersection(item.gold)) / len(best)
+    best_score = max(scores)
+    best = [index for index, score in enumerate(scores) if score == best_score]
+    right = [index for index in best if index in item.gold]
+    return len(right) / len(best)
 
 
 def _predicted_index(log: Log, item: LoggedItem) -> float:

@@ -1,11 +1,11 @@
-"""From a log to a run folder."""
+"""Make run folders of logs that other tools wrote."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -56,7 +56,7 @@ from choicewise.store.folder import (
 )
 from choicewise.store.tables import Rows
 from choicewise.thoughts import left_open
-from choicewise.tokens.boundary import choice_prompts_batch
+from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, folder_name, free_name, locked
@@ -64,14 +64,15 @@ from choicewise.util.text import counted as counted_number
 from choicewise.util.text import percent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """``requests``: a digest of what was asked; ``data``: of the items; ``model``: of the answers (64 hex each).
+    """Hold the findings of one pass over a log.
 
-    ``subjects``: how many items each has, in order.  ``has``: what the log has anywhere: ``text`` of choices, how many
-    ``tokens``, ``greedy`` flags, a ``loglikelihood``, ``several`` right choices of an item, ``choices`` to choose from.
-    ``notes``: where the log's own values are others than what follows from its log-likelihoods, in words;
-    ``unused``: values of items in the log that are not imported, likewise.
+    ``requests``, ``data`` and ``model``: digests of the requests, the items and the answers (64 hex
+    each).  ``subjects``: the number of items of each.  ``has``: facts that hold of any item: its
+    choices have a ``text``, ``tokens`` (a number), ``greedy`` flags or a ``loglikelihood``; it has
+    ``several`` right choices, or ``choices`` to choose from.  ``notes``: values of the log that do
+    not follow from its answers, and ``unused``: values that are not imported, in words.
     """
 
     requests: str
@@ -85,7 +86,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A log that was imported, and the run folder of it."""
+    """Hold an imported log and its run folder."""
 
     log: Log
     folder: Path
@@ -104,75 +105,95 @@ def import_log(
 ) -> list[Run]:
     """Make run folders of other tools' logs, and open them.
 
-    ``paths``: files or folders of one format, which is recognised unless it is named.  One log becomes the run folder
-    ``out``, several become ``out/MODEL/TASK`` with a sweep file.  ``results``: the file with the totals, where it does
-    not lie beside the samples.  ``model`` and ``task``: their names, where the files do not say them or say others.
-    ``tokenizer``: the folder of the model's tokenizer, which counts the tokens of texts.  Importing the same again
-    changes nothing.
+    ``paths``: files or folders of one format, which is recognised unless it is named.  One log
+    becomes the run folder ``out``, several become ``out/MODEL/TASK`` with a sweep file.
+    ``results``: the file with the totals, if it is not beside the samples.  ``model`` and ``task``:
+    names that replace those in the files.  ``tokenizer``: the folder of the model's tokenizer,
+    which counts the tokens of texts.  A second import of the same logs changes nothing.
 
-    Raises DataError for a log that can't be used, UsageError for names that fit several logs, and StoreError where
-    ``out`` holds something else.
+    Raises DataError for a log that can't be used, UsageError for names that fit several logs, and
+    StoreError if ``out`` holds something else.
     """
-    named = [paths] if isinstance(paths, str | Path) else list(paths)
-    logs = read_logs(
-        [Path(path) for path in named], format, None if results is None else Path(results)
-    )
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    results_file = None
+    if results is not None:
+        results_file = Path(results)
+    logs = read_logs(list(map(Path, paths)), format, results_file)
     logs = renamed(logs, model, task)
     if tokenizer is not None:
         logs = counted(logs, Path(tokenizer))
-    return [open_run(each.folder) for each in write_logs(logs, Path(out))]
+    return [open_run(imported.folder) for imported in write_logs(logs, Path(out))]
 
 
 def read_logs(
     paths: Sequence[Path], format: str | None = None, results: Path | None = None
 ) -> list[Log]:
-    """The logs in ``paths``; their items are read later.
+    """Return the logs in ``paths``, whose items are read later.
 
-    Raises DataError for what is no log; one file that can't be used among others that can is a log of
-    :class:`Unreadable` items.
+    Raises DataError for a file that is no log.  A file that can't be used is a log of
+    :class:`Unreadable` items if there are others.
     """
     if not paths:
         raise UsageError("no file was named; name the logs, or the folders that hold them")
     paths_of_reader: dict[LogReader, list[Path]] = {}
     for path in paths:
-        reader = find_reader(format) if format else recognise(path)
+        if format:
+            reader = find_reader(format)
+        else:
+            reader = recognise(path)
         paths_of_reader.setdefault(reader, []).append(path)
     logs = []
     for reader, files in paths_of_reader.items():
         verdicts = reader.verdicts()
         logs += [replace(log, verdicts=verdicts) for log in reader.read(files, results)]
+    # Nothing else is lost if the only log can not be read.
     if len(logs) == 1 and isinstance(logs[0].items, Unreadable):
         raise logs[0].items.error
     return logs
 
 
 def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Log]:
-    """The logs under other names.  UsageError where two of them then are of the same model and task."""
-    changes = {
-        name: value for name, value in (("model", model), ("task", task)) if value is not None
-    }
-    new = [replace(log, **changes) for log in logs]  # type: ignore[arg-type]
-    for place, log in enumerate(new):
-        for other in new[:place]:
-            if (log.model, log.task) != (other.model, other.task):
-                continue
-            files = [each.settings["file"] for each in (other, log) if "file" in each.settings]
-            which = f" ({' and '.join(files)})" if len(set(files)) == 2 else ""
+    """Return the logs under other names.  Raises UsageError if two are of one model and task."""
+    new_logs = []
+    first_logs: dict[tuple[str, str], Log] = {}
+    for log in logs:
+        if model is not None:
+            log = replace(log, model=model)
+        if task is not None:
+            log = replace(log, task=task)
+        new_logs.append(log)
+        # Two logs of one model and task would be the same run folder.
+        first = first_logs.setdefault((log.model, log.task), log)
+        if first is not log:
             raise UsageError(
-                f"two of the logs{which} are of {log.model} on {log.task}; import them one by one into folders of "
-                "their own, and name model and task where the files don't"
+                f"two of the logs{_which(first, log)} are of {log.model} on {log.task}; import them one by one into "
+                "folders of their own, and name model and task where the files don't"
             )
-    return new
+    return new_logs
+
+
+def _which(first: Log, second: Log) -> str:
+    """Return the files of two logs in brackets, "" if they do not have two."""
+    file = first.settings.get("file")
+    other_file = second.settings.get("file")
+    if file is None or other_file is None or file == other_file:
+        return ""
+    return f" ({file} and {other_file})"
 
 
 def write_logs(
     logs: Sequence[Log], out: Path, say: Callable[[Imported], None] = lambda imported: None
 ) -> list[Imported]:
-    """A run folder for each of ``logs``; ``say`` hears of each.  Raises what :func:`run_of_log` raises."""
+    """Write a run folder for each of ``logs``, and call ``say`` after each.
+
+    Raises the errors of :func:`run_of_log`.
+    """
+    # A sweep that is there already takes a single log, too.
     if len(logs) == 1 and not is_sweep(out):
-        done = Imported(logs[0], out, run_of_log(logs[0], out))
-        say(done)
-        return [done]
+        imported = Imported(logs[0], out, run_of_log(logs[0], out))
+        say(imported)
+        return [imported]
     begun_sweep(out)
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -181,29 +202,38 @@ def write_logs(
 
 
 def totals_line(imported: Imported) -> str:
-    """The log's own totals in %, and whether the same follows from its items; empty where none can be computed.
+    """Return the log's totals in %, and those computed from its items, "" if there are none.
 
-    It ends in a colon where there are further numbers, behind which the caller says how to see them.
-    Of a harness's names for scores, which other tools write, too.
+    A colon ends the line if the run has further numbers, and the caller adds how to see them.
+    Other tools call scores by the harness's names, too.
     """
     run = open_run(imported.folder)
-    rows = {row.identity.protocol: row.value for row in run.rows() if row.share and row.counts.n}
-    said, others = list[str](), list[str]()
+    values = {}
+    for row in run.rows():
+        if row.share and row.counts.n:
+            values[row.identity.protocol] = row.value
+    recorded = []
+    different = []
     for (score, _, metric), name in HARNESS_METRICS.items():
-        own = f"{imported.log.task}:{score if metric in ('acc', 'exact_match') else metric}"
-        if (total := imported.log.recorded.get(name)) is None or own not in rows:
+        # A protocol is named after its score, or after its metric if that is another.
+        if metric in ("acc", "exact_match"):
+            protocol = f"{imported.log.task}:{score}"
+        else:
+            protocol = f"{imported.log.task}:{metric}"
+        total = imported.log.recorded.get(name)
+        if total is None or protocol not in values:
             continue
-        said.append(f"{name} {percent(total)}")
-        if abs(total - rows[own]) > ROUNDING:
-            others.append(f"{name} {percent(rows[own])}")
-    if not said:
+        recorded.append(f"{name} {percent(total)}")
+        if abs(total - values[protocol]) > ROUNDING:
+            different.append(f"{name} {percent(values[protocol])}")
+    if not recorded:
         return ""
-    further = (
-        f" {counted_number(len(rows) - len(said), 'further number')}:"
-        if len(rows) > len(said)
-        else ""
-    )
-    return f"the log says {', '.join(said)}; computed again: {', '.join(others) or 'the same'}.{further}"
+    computed = ", ".join(different) or "the same"
+    line = f"the log says {', '.join(recorded)}; computed again: {computed}."
+    others = len(values) - len(recorded)
+    if others <= 0:
+        return line
+    return f"{line} {counted_number(others, 'further number')}:"
 
 
 def _write_several(
@@ -218,58 +248,64 @@ def _write_several(
         try:
             state = run_of_log(log, out / folder)
             cell = replace(cell, asked=state.model, done=True)
-            done.append(Imported(log, out / folder, state))
-            say(done[-1])
+            imported = Imported(log, out / folder, state)
+            done.append(imported)
+            say(imported)
         except ChoicewiseError as error:
+            # The other logs are still imported.
             failed.append(error.within(f"{log.model} on {log.task}"))
             cell = replace(cell, failure=str(error))
         sweep = replaced(sweep, cell)
         write_sweep(out, sweep)
-    others = f"; the others are in {out}" if done else ""
+    if not failed:
+        return done
+    others = ""
+    if done:
+        others = f"; the others are in {out}"
+    first = failed[0]
     if len(failed) == 1:
-        raise type(failed[0])(f"{failed[0].message}{others}", failed[0].problems)
-    if failed:
-        problems = [part for error in failed for part in str(error).split("\n")]
-        raise type(failed[0])(f"{len(failed)} of {len(logs)} logs can't be used{others}", problems)
-    return done
+        raise type(first)(f"{first.message}{others}", first.problems)
+    problems = []
+    for refused in failed:
+        problems += str(refused).split("\n")
+    raise type(first)(f"{len(failed)} of {len(logs)} logs can't be used{others}", problems)
 
 
 def _folder(sweep: Sweep, log: Log) -> str:
-    """Where the run of the log lies below the folder: where it lay, or MODEL/TASK, numbered where that is taken."""
+    """Return the folder of the log's run: its last one, or a MODEL/TASK that is free."""
+    folder_of_model: dict[str, str] = {}
+    tasks_of_model = [MANIFEST]
     for cell in sweep.cells:
         if (cell.model, cell.dataset) == (log.model, log.task):
             return cell.folder
-    models = {cell.model: cell.folder.partition("/")[0] for cell in sweep.cells}
-    model = models.get(log.model) or _free(
-        log.model.rstrip("/").rpartition("/")[2], models.values()
-    )
-    taken = {cell.folder.partition("/")[2] for cell in sweep.cells if cell.model == log.model}
-    return f"{model}/{_free(log.task, taken)}"
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    return free_name(folder_name(name), (*taken, MANIFEST))
+        model_folder, _, task_folder = cell.folder.partition("/")
+        folder_of_model[cell.model] = model_folder
+        if cell.model == log.model:
+            tasks_of_model.append(task_folder)
+    # A model keeps its folder if another one of the same last name is imported.
+    model = folder_of_model.get(log.model)
+    if model is None:
+        name = log.model.rstrip("/").rpartition("/")[2]
+        model = free_name(folder_name(name), [*folder_of_model.values(), MANIFEST])
+    return f"{model}/{free_name(folder_name(log.task), tasks_of_model)}"
 
 
 BLOCK_ITEMS = 20_000
 """Items that are in memory at once, at most."""
 
 BLOCK_CHARS = 30_000_000
-"""And characters of theirs."""
+"""Characters of the items that are in memory at once, at most."""
 
 
 def run_of_log(log: Log, out: Path) -> LogState:
-    """Write the run folder ``out`` of ``log``; nothing where it is there already.
+    """Write the run folder ``out`` of ``log``, or nothing if it is there already.
 
-    The log is read three times, and never held as a whole.  Raises DataError where it can't be used, and StoreError
-    where ``out`` holds something else.
+    The log is read three times and is never in memory as a whole.  Raises DataError if it can't be
+    used, and StoreError if ``out`` holds something else.
     """
     check_folder(out)
     state = read_state(log)
-    protocols = {
-        **text_protocols(log, state.requests),
-        **log_protocols(log, state.requests, state.has),
-    }
+    protocols = text_protocols(log, state.requests) | log_protocols(log, state.requests, state.has)
     wanted = Manifest(
         model=ModelRecord(log.model, state.model, log.settings.get("dtype", ""), "", 0),
         dataset=DatasetRecord(log.task, state.data),
@@ -277,274 +313,345 @@ def run_of_log(log: Log, out: Path) -> LogState:
         protocols={name: signature(protocol) for name, protocol in protocols.items()},
         versions={"choicewise": __version__},
         imported=ImportRecord(
-            log.tool,
-            dict(log.settings),
-            dict(log.recorded),
-            (*log.unused, *state.unused, *state.notes),
+            tool=log.tool,
+            settings=dict(log.settings),
+            recorded=dict(log.recorded),
+            unused=(*log.unused, *state.unused, *state.notes),
         ),
     )
     _refuse_others(out, wanted)
-    items = (
-        ItemRow(
-            position,
-            SPLIT,
-            item.id,
-            item.subject,
-            item.shown_question,
-            item.shown_options,
-            item.gold,
-            "{}",
-        )
-        for position, item in enumerate(checked_items(log))
-    )
-    with open_folder(out, wanted, {SPLIT: items}) as folder:
+    with open_folder(out, wanted, {SPLIT: _item_rows(log)}) as folder:
+        # A complete folder is of the same log, so nothing is read again.
         if not folder.manifest.complete:
             _write_blocks(folder, log, state, protocols)
             folder.finish()
     return state
 
 
+def _item_rows(log: Log) -> Iterator[ItemRow]:
+    for position, item in enumerate(checked_items(log)):
+        yield ItemRow(
+            position=position,
+            split=SPLIT,
+            item=item.id,
+            subject=item.subject,
+            question=item.shown_question,
+            choices=item.shown_options,
+            gold=item.gold,
+            fields="{}",
+        )
+
+
 def _refuse_others(out: Path, wanted: Manifest) -> None:
     if not (out / MANIFEST).exists():
         return
-    there = read_manifest(out)
-    if there.imported is None:
+    manifest = read_manifest(out)
+    if manifest.imported is None:
         raise StoreError(
-            f"{out} holds a run of {there.model.name} that was asked here; choose another folder"
+            f"{out} holds a run of {manifest.model.name} that was asked here; choose another folder"
         )
-    same = (there.model.digest, there.dataset.digest) == (
-        wanted.model.digest,
-        wanted.dataset.digest,
-    )
-    if not same:
+    has_model = manifest.model.digest == wanted.model.digest
+    if not has_model or manifest.dataset.digest != wanted.dataset.digest:
         raise StoreError(
-            f"{out} holds another log, of {there.model.name} on {there.dataset.name} by {there.imported.tool}; "
-            "choose another folder"
+            f"{out} holds another log, of {manifest.model.name} on {manifest.dataset.name} by "
+            f"{manifest.imported.tool}; choose another folder"
         )
 
 
 def _write_blocks(
     folder: RunFolder, log: Log, state: LogState, protocols: dict[str, Protocol]
 ) -> None:
-    """Write what the folder lacks; blocks have the same edges whenever the same log is read."""
+    """Write the blocks that the folder lacks; a log has the same blocks whenever it is read."""
     specs = list_request_specs(protocols)
     prompts = {spec.protocol.reading: spec.protocol.prompt_digest for spec in specs}
-    there = {block.extent for block in folder.manifest.blocks}
-    for subject, start, items in _blocks(checked_items(log)):
-        place = (SPLIT, subject, start, start + len(items))
-        if place in there:
+    names = [spec.name for spec in specs]
+    written = {block.extent for block in folder.manifest.blocks}
+    for block in _blocks(checked_items(log)):
+        extent = (SPLIT, block.subject, block.start, block.start + len(block.items))
+        # An import that was stopped goes on after its last block.
+        if extent in written:
             continue
         rows = LogRows(prompts, state.model, log.null)
-        for item in items:
+        for item in block.items:
             rows.add(item)
         tables: dict[str, Rows] = {
             "requests": rows.requests,
             "spans": rows.spans,
             "observations": rows.observations,
         }
-        folder.add_block(place, [spec.name for spec in specs], tables)
+        folder.add_block(extent, names, tables)
 
 
-def _blocks(items: Iterator[LoggedItem]) -> Iterator[tuple[str, int, list[LoggedItem]]]:
-    """(subject, position of the first item in it, items) in turn; the subjects may be mixed."""
-    waiting: dict[str, list[LoggedItem]] = {}
-    starts: dict[str, int] = {}
-    count = chars = 0
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Hold neighbouring items of a subject; ``start``: the position of the first in the subject."""
 
-    def filled() -> Iterator[tuple[str, int, list[LoggedItem]]]:
-        for subject, own in waiting.items():
-            start = starts.get(subject, 0)
-            starts[subject] = start + len(own)
-            yield subject, start, own
+    subject: str
+    start: int
+    items: list[LoggedItem]
 
+
+def _blocks(items: Iterator[LoggedItem]) -> Iterator[_Block]:
+    """Yield the blocks of items whose subjects may be mixed."""
+    starts = Counter[str]()
+    items_of_subject: dict[str, list[LoggedItem]] = {}
+    count = 0
+    chars = 0
     for item in items:
-        waiting.setdefault(item.subject, []).append(item)
-        count, chars = (
-            count + 1,
-            chars + len(item.context or "") + sum(map(len, item.shown_options)),
-        )
+        items_of_subject.setdefault(item.subject, []).append(item)
+        count += 1
+        chars += len(item.context or "") + sum(map(len, item.shown_options))
+        # A single item may hold a whole article.
         if count >= BLOCK_ITEMS or chars >= BLOCK_CHARS:
-            yield from filled()
-            waiting, count, chars = {}, 0, 0
-    yield from filled()
+            yield from _filled_blocks(items_of_subject, starts)
+            items_of_subject = {}
+            count = 0
+            chars = 0
+    yield from _filled_blocks(items_of_subject, starts)
 
 
-_CHOICE_FIELDS = ("text", "tokens", "greedy", "loglikelihood")
-"""What a choice may have, by which it is known what the log can be scored by."""
+def _filled_blocks(
+    items_of_subject: Mapping[str, list[LoggedItem]], starts: Counter[str]
+) -> Iterator[_Block]:
+    for subject, items in items_of_subject.items():
+        yield _Block(subject, starts[subject], items)
+        starts[subject] += len(items)
 
 
 def checked_items(log: Log) -> Iterator[LoggedItem]:
-    """The items of the log, checked; DataError as :func:`checked_item`."""
-    return (checked_item(item, log.tool) for item in log.items)
+    """Yield the items of the log, checked.  Raises the DataError of :func:`checked_item`."""
+    for item in log.items:
+        yield checked_item(item, log.tool)
+
+
+_spell = json.JSONEncoder(sort_keys=True).encode
 
 
 def read_state(log: Log) -> LogState:
-    """Read the log once.  Raises DataError where an item can't be used, stands twice, or there is none."""
-    requests, data, model = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
-    spell = json.JSONEncoder(sort_keys=True).encode
-    model.update(spell([log.tool, log.model, log.task, log.null]).encode())
-    subjects, checks, has, ids = Counter[str](), Checks(log), set[str](), bytearray()
+    """Read the log once.  Raises DataError for no items, a repeated id, or an unusable item."""
+    requests = hashlib.sha256()
+    data = hashlib.sha256()
+    model = hashlib.sha256(_spell([log.tool, log.model, log.task, log.null]).encode())
+    checks = Checks(log)
+    has: set[str] = set()
+    subjects = Counter[str]()
+    # 8 bytes for each id: millions of them have to fit into memory.
+    id_digests = bytearray()
     for item in checked_items(log):
-        ids += _id_digest(item)
+        id_digests += _id_digest(item)
         subjects[item.subject] += 1
-        sizes = {"several": len(item.gold), "choices": len(item.choices)}
-        has.update(name for name, size in sizes.items() if size > 1)
-        has.update(
-            name
-            for choice in item.choices
-            for name in _CHOICE_FIELDS
-            if getattr(choice, name) is not None
-        )
-        texts = [
-            item.id,
-            item.subject,
-            "" if item.own_contexts else item.context,
-            item.own_contexts,
-        ]
-        requests.update(
-            spell([*texts, [each.text for each in item.choices], item.gold]).encode() + b"\n"
-        )
-        record = [
-            "test",
-            item.id,
-            item.subject,
-            item.shown_question,
-            item.shown_options,
-            item.gold,
-            {},
-        ]
-        data.update(spell(record).encode() + b"\n")
-        answers = [
-            [
-                _hex(each.loglikelihood),
-                _hex(each.unconditional),
-                each.tokens,
-                each.greedy,
-                each.missing,
-            ]
-            for each in item.choices
-        ]
-        model.update(spell([item.id, item.missing, item.generated, answers]).encode() + b"\n")
+        has |= _facts(item)
+        requests.update(_line(_request_content(item)))
+        data.update(_line(_data_content(item)))
+        model.update(_line(_answer_content(item)))
         checks.add(item)
     if not subjects:
         raise DataError(f"the {log.tool} log of {log.model} on {log.task} holds no items")
-    _refuse_doubles(log, np.frombuffer(ids, dtype=np.uint64))
-    digests = requests.hexdigest(), data.hexdigest(), model.hexdigest()
-    return LogState(*digests, dict(subjects), frozenset(has), checks.notes(), checks.unused())
+    _refuse_repeated(log, np.frombuffer(id_digests, dtype=np.uint64))
+    return LogState(
+        requests=requests.hexdigest(),
+        data=data.hexdigest(),
+        model=model.hexdigest(),
+        subjects=dict(subjects),
+        has=frozenset(has),
+        notes=checks.notes(),
+        unused=checks.unused(),
+    )
+
+
+def _line(content: Any) -> bytes:
+    return f"{_spell(content)}\n".encode()
+
+
+def _request_content(item: LoggedItem) -> list[Any]:
+    context = item.context
+    if item.own_contexts:
+        context = ""
+    texts = [choice.text for choice in item.choices]
+    return [item.id, item.subject, context, item.own_contexts, texts, item.gold]
+
+
+def _data_content(item: LoggedItem) -> list[Any]:
+    options = item.shown_options
+    return [SPLIT, item.id, item.subject, item.shown_question, options, item.gold, {}]
+
+
+def _answer_content(item: LoggedItem) -> list[Any]:
+    answers = []
+    for choice in item.choices:
+        # A float is spelled exactly in hexadecimal.
+        loglikelihood = _hex(choice.loglikelihood)
+        unconditional = _hex(choice.unconditional)
+        answers.append([loglikelihood, unconditional, choice.tokens, choice.greedy, choice.missing])
+    return [item.id, item.missing, item.generated, answers]
 
 
 def _hex(number: float | None) -> str | None:
-    return None if number is None else number.hex()
+    if number is None:
+        return None
+    return number.hex()
+
+
+def _facts(item: LoggedItem) -> set[str]:
+    """Return the facts of :class:`LogState` that hold of an item."""
+    facts = set()
+    if len(item.gold) > 1:
+        facts.add("several")
+    if len(item.choices) > 1:
+        facts.add("choices")
+    for choice in item.choices:
+        if choice.text is not None:
+            facts.add("text")
+        if choice.tokens is not None:
+            facts.add("tokens")
+        if choice.greedy is not None:
+            facts.add("greedy")
+        if choice.loglikelihood is not None:
+            facts.add("loglikelihood")
+    return facts
 
 
 def _id_digest(item: LoggedItem) -> bytes:
-    """8 bytes for the id of an item, so that millions of them fit into memory."""
     return hashlib.blake2b(item.id.encode(), digest_size=8).digest()
 
 
-def _refuse_doubles(log: Log, ids: NDArray[np.uint64]) -> None:
-    """DataError that names an id whose digest stands twice among those of all items."""
-    known, counts = np.unique(ids, return_counts=True)
-    if twice := {int(each).to_bytes(8, "little") for each in known[counts > 1]}:
-        double = next(item.id for item in log.items if _id_digest(item) in twice)
-        raise DataError(
-            f"the {log.tool} log of {log.model} on {log.task} has item {double!r} twice; is it of two "
-            f"models or two runs? ({len(twice):,} ids stand more than once)"
-        )
+def _refuse_repeated(log: Log, ids: NDArray[np.uint64]) -> None:
+    """Check that no id is repeated.  Raises DataError with the first one that is."""
+    digests, counts = np.unique(ids, return_counts=True)
+    # Two of some million ids have the same 8 bytes with a probability of one in a million.
+    repeated = {int(digest).to_bytes(8, "little") for digest in digests[counts > 1]}
+    if not repeated:
+        return
+    first = next(item.id for item in log.items if _id_digest(item) in repeated)
+    raise DataError(
+        f"the {log.tool} log of {log.model} on {log.task} has item {first!r} twice; is it of two "
+        f"models or two runs? ({len(repeated):,} ids stand more than once)"
+    )
 
 
 SCORES = (*SUMS, "greedy", "least_likely", "locally_renormalised")
-"""What is made of every log; the last two stand for the scores that need single tokens."""
+"""Scores of every log; the last two stand for the scores that need single tokens."""
 
-ASKED = tuple({SCORED[name].function: name for name in reversed(CONDITIONAL)}.values())[::-1]
-"""Scores against the log-likelihood after a null context; of two names for one computation the first."""
+CONDITIONAL_SCORES = tuple(score for score in CONDITIONAL if score != "dc_pmi")
+"""Scores that use a null context, without ``dc_pmi``, which equals ``pmi``."""
 
 TIES = {"sum": ("split", "wrong"), "char_mean_bare": ("split",)}
-"""Scores that other tools publish with the first of tied choices as the winner → the other ways with ties."""
+"""Other ways with ties, of scores for which other tools take the first of the tied choices."""
 
 
 ALONE: Mapping[str, Mapping[str, str]] = {
     "greedy": {"score": "greedy", "decision": "greedy-match", "metric": "exact_match"},
     "perplexity": {"metric": "perplexity"},
 }
-"""What is made of a log whose items have one choice each."""
+"""Axes of the protocols of a log whose items have one choice each."""
 
 
 def log_protocols(log: Log, requests: str, has: Collection[str]) -> dict[str, Protocol]:
-    """By name what is made of ``log``, which ``has`` these (:class:`LogState`), where ``requests`` (64 hex) were asked.
+    """Return the protocols of ``log`` by name, those that the log has too little for last.
 
-    What the log has too little for comes last.
+    ``requests``: the digest of the requests (64 hex).  ``has``: the facts of :class:`LogState`.
     """
-    first, *others = log.aggregations
+    choices: int | None = 1
+    if "choices" in has:
+        choices = None
     base: dict[str, Any] = {
         **NEUTRAL,
         **log.axes,
-        "aggregation": first,
-        "choices": None if "choices" in has else 1,
+        "aggregation": log.aggregations[0],
+        "choices": choices,
     }
-
-    def protocol(**axes: Any) -> Protocol:
-        return Protocol(benchmark=log.task, split="test", requests=requests, **{**base, **axes})
-
-    if "loglikelihood" not in has and log.rules:
-        return {f"{log.task}:sum": protocol()}
+    protocols = {}
+    lacks = {}
+    for name, axes in _protocol_axes(log, has).items():
+        protocol = Protocol(benchmark=log.task, split=SPLIT, requests=requests, **{**base, **axes})
+        protocols[f"{log.task}:{name}"] = protocol
+        lacks[f"{log.task}:{name}"] = _lacks(protocol.score, log, has)
     if "choices" not in has:
-        return {f"{log.task}:{name}": protocol(**axes) for name, axes in ALONE.items()}
-    protocols: dict[str, Protocol] = {}
+        return protocols
+    names = sorted(protocols, key=lacks.__getitem__)
+    return {name: protocols[name] for name in names}
+
+
+def _protocol_axes(log: Log, has: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the axes of the protocols of ``log`` by their names, in the order of a report."""
+    if "loglikelihood" not in has and log.rules:
+        return {"sum": {}}
+    if "choices" not in has:
+        return ALONE
+    axes: dict[str, Mapping[str, str]] = {}
     for score in SCORES:
-        protocols[f"{log.task}:{score}"] = protocol(**ALONE.get(score, {"score": score}))
+        axes[score] = ALONE.get(score, {"score": score})
         for ties in TIES.get(score, ()):
-            protocols[f"{log.task}:{score}@ties={ties}"] = protocol(score=score, ties=ties)
-        for other in others if score in SUMS else ():
-            protocols[f"{log.task}:{score}@aggregation={other}"] = protocol(
-                score=score, aggregation=other
-            )
-    for metric in ("mc1", "mc2", "mc2-split") if "several" in has else ("mc1", "mc2"):
-        protocols[f"{log.task}:{metric}"] = protocol(metric=metric)
-    for score in (
-        CONDITIONAL[:1] if log.null is None else ASKED
-    ):  # one says what a log without any lacks
-        protocols[f"{log.task}:{score}"] = protocol(score=score, null=log.null or "")
-    return dict(sorted(protocols.items(), key=lambda named: _lacks(named[1].score, log, has)))
+            axes[f"{score}@ties={ties}"] = {"score": score, "ties": ties}
+        if score in SUMS:
+            for aggregation in log.aggregations[1:]:
+                name = f"{score}@aggregation={aggregation}"
+                axes[name] = {"score": score, "aggregation": aggregation}
+    axes["mc1"] = {"metric": "mc1"}
+    axes["mc2"] = {"metric": "mc2"}
+    if "several" in has:
+        axes["mc2-split"] = {"metric": "mc2-split"}
+    conditional = CONDITIONAL_SCORES
+    if log.null is None:
+        # One score is enough to tell that the log has no null context.
+        conditional = CONDITIONAL_SCORES[:1]
+    for score in conditional:
+        axes[score] = {"score": score, "null": log.null or ""}
+    return axes
 
 
 def _lacks(score: str, log: Log, has: Collection[str]) -> bool:
-    """Whether nothing of ``log`` can be scored so."""
-    nothing, one = np.zeros(0), np.ones(1)
+    """Return whether ``log`` has too little for a score, by trying it on an example."""
+    empty = np.zeros(0)
+    one = np.ones(1)
     observed = Continuations(
-        tokens=nothing.astype(np.int32),
-        logprobs=nothing.astype(np.float32),
-        sizes=nothing.astype(np.int32),
-        ranks=nothing.astype(np.int32),
+        tokens=empty.astype(np.int32),
+        logprobs=empty.astype(np.float32),
+        sizes=empty.astype(np.int32),
+        ranks=empty.astype(np.int32),
         offsets=np.zeros(2, dtype=np.int64),
-        text=["x" if "text" in has else None],
+        text=[None],
         item_offsets=np.array([0, 1]),
         totals=-one,
-        token_counts=one if "tokens" in has else None,
-        all_greedy=one if "greedy" in has else None,
     )
-    null = observed if log.null is not None else replace(observed, totals=np.full(1, np.nan))
+    if "text" in has:
+        observed = replace(observed, text=["x"])
+    if "tokens" in has:
+        observed = replace(observed, token_counts=one)
+    if "greedy" in has:
+        observed = replace(observed, all_greedy=one)
+    null = observed
+    if log.null is None:
+        null = replace(observed, totals=np.full(1, np.nan))
     return bool(lacking(SCORED[score], observed, null).any())
 
 
 def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
-    """By name what the rules of ``log`` make of its text; ``requests``: the digest of what was asked (64 hex)."""
-    limit = log.settings.get("max_tokens", "")  # a million where the log names none
-    return {
-        f"{log.task}:{rule}": Protocol(
+    """Return the protocols by which the rules of ``log`` read its text, by name.
+
+    ``requests``: the digest of the requests (64 hex).
+    """
+    # Such a limit stands for that of a log which does not have it.
+    new_tokens = 1_000_000
+    limit = log.settings.get("max_tokens", "")
+    if limit.isdecimal() and int(limit):
+        new_tokens = int(limit)
+    base: dict[str, Any] = {**NEUTRAL, "letters": ascii_uppercase}
+    protocols = {}
+    for rule in log.rules:
+        protocols[f"{log.task}:{rule}"] = Protocol(
             benchmark=log.task,
-            split="test",
+            split=SPLIT,
             requests=requests,
-            **{**NEUTRAL, "letters": ascii_uppercase},
+            **base,
             reading="generate",
-            new_tokens=int(limit) if limit.isdecimal() and int(limit) else 1_000_000,
+            new_tokens=new_tokens,
             score="none",
             decision=rule,
             ties="none",
             metric="exact_match",
         )
-        for rule in log.rules
-    }
+    return protocols
 
 
 SPLIT = "test"
@@ -552,83 +659,93 @@ SPLIT = "test"
 
 
 class LogRows:
-    """The rows of a block.  ``prompts``: the protocols' ``prompt_digest`` by reading; ``model``: of the answers.
+    """Collect the rows of a block.
 
-    ``null``: the context of the unconditional log-likelihoods, None where no protocol compares with them.
+    ``prompts``: the ``prompt_digest`` of the protocols by reading.  ``model``: the digest of the
+    answers.  ``null``: the null context, None if no protocol compares with it.
     """
 
     def __init__(self, prompts: Mapping[str, str], model: str, null: str | None) -> None:
         self.requests: list[RequestRow] = []
         self.spans: list[SpanRow] = []
         self.observations: list[ObservationRow] = []
-        self._prompt, self._text_prompt = prompts["loglikelihood"], prompts.get("generate")
-        self._model, self._null = model, null
+        self._prompt = prompts["loglikelihood"]
+        self._text_prompt = prompts.get("generate")
+        self._model = model
+        self._null = null
 
     def add(self, item: LoggedItem) -> None:
-        """The rows of one item: nothing was observed of one that is missing."""
+        """Add the rows of an item; a missing item has no observations."""
         self._add_choices(item)
         if self._text_prompt is not None:
             self._add_text(item, self._text_prompt)
 
     def _add_text(self, item: LoggedItem, prompt: str) -> None:
+        request = RequestRow(prompt, item.id, item.subject, item.gold)
         if item.missing:
-            self.requests.append(
-                RequestRow(prompt, item.id, item.subject, item.gold, missing=item.missing)
-            )
+            self.requests.append(request._replace(missing=item.missing))
             return
-        self.requests.append(
-            RequestRow(
-                prompt, item.id, item.subject, item.gold, item.context, None, item.shown_options
-            )
-        )
-        span = SpanRow(prompt, item.id, GENERATED, 0)
+        self.requests.append(request._replace(context=item.context, options=item.shown_options))
+        span = SpanRow(prompt, item.id, choice=GENERATED, part=0)
         if item.generated is None:
-            self.spans.append(
-                span._replace(
-                    missing=item.choices[0].missing or "the log has no text that the model wrote"
-                )
-            )
+            reason = item.choices[0].missing or "the log has no text that the model wrote"
+            self.spans.append(span._replace(missing=reason))
             return
         key = self._key(item.id, GENERATED, "given")
-        row = ObservationRow(
-            key, (), (), (), (), item.generated, total=item.text_loglikelihood, finish=item.finish
+        observation = ObservationRow(
+            key=key,
+            tokens=(),
+            sizes=(),
+            logprobs=(),
+            ranks=(),
+            text=item.generated,
+            total=item.text_loglikelihood,
+            finish=item.finish,
+            opened=left_open(item.context or "") or None,
         )
-        self.observations.append(row._replace(opened=left_open(item.context or "") or None))
+        self.observations.append(observation)
         self.spans.append(span._replace(key=key))
 
     def _add_choices(self, item: LoggedItem) -> None:
-        texts = [choice.text for choice in item.choices]
         request = RequestRow(self._prompt, item.id, item.subject, item.gold, missing=item.missing)
         if item.missing:
             self.requests.append(request)
             return
-        known = [text for text in texts if text is not None]
-        sent = known if len(known) == len(texts) else None
-        context = "" if item.own_contexts else item.context
-        self.requests.append(request._replace(context=context, continuations=sent, options=sent))
-        for place, choice in enumerate(item.choices):
-            key = None
-            if choice.loglikelihood is not None:
-                key = self._key(item.id, place, "given")
-                flags = choice.tokens, choice.greedy
-                self.observations.append(
-                    ObservationRow(key, (), (), (), (), None, None, choice.loglikelihood, *flags)
-                )
-            row = SpanRow(self._prompt, item.id, place, 0, None, choice.context, choice.text, key)
-            self.spans.append(row._replace(missing=choice.missing))
-            if self._null is not None and choice.unconditional is not None:
-                key = self._key(item.id, place, "null")
-                self.observations.append(
-                    ObservationRow(key, (), (), (), (), None, None, choice.unconditional)
-                )
-                self.spans.append(
-                    SpanRow(self._prompt, item.id, place, 0, self._null, None, choice.text, key)
-                )
+        context = item.context
+        if item.own_contexts:
+            context = ""
+        # The texts of a request are recorded only if the log has all of them.
+        texts = [choice.text for choice in item.choices if choice.text is not None]
+        if len(texts) == len(item.choices):
+            request = request._replace(continuations=texts, options=texts)
+        self.requests.append(request._replace(context=context))
+        for number, choice in enumerate(item.choices):
+            self._add_choice(item.id, number, choice)
+
+    def _add_choice(self, item: str, number: int, choice: LoggedChoice) -> None:
+        key = None
+        if choice.loglikelihood is not None:
+            key = self._key(item, number, "given")
+            observation = _observation(key, choice.loglikelihood)
+            self.observations.append(
+                observation._replace(token_count=choice.tokens, greedy=choice.greedy)
+            )
+        span = SpanRow(self._prompt, item, number, part=0, continuation=choice.text)
+        self.spans.append(span._replace(context=choice.context, key=key, missing=choice.missing))
+        if self._null is not None and choice.unconditional is not None:
+            key = self._key(item, number, "null")
+            self.observations.append(_observation(key, choice.unconditional))
+            self.spans.append(span._replace(null=self._null, key=key))
 
     def _key(self, item: str, choice: int, side: str) -> str:
-        """32 hex digits of this log alone: which tokens were scored is not known, so nobody else has the same."""
+        """Return a key of 32 hex digits."""
+        # The scored tokens are not known, so no other log or run may have the same key.
         content = "\0".join((self._model, item, str(choice), side))
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _observation(key: str, total: float) -> ObservationRow:
+    return ObservationRow(key=key, tokens=(), sizes=(), logprobs=(), ranks=(), total=total)
 
 
 BOUNDARY = "moved-space"
@@ -636,60 +753,62 @@ BOUNDARY = "moved-space"
 
 
 def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
-    """The logs with the number of tokens of every choice that has none and has a text.
+    """Return the logs with a token count for every choice that has a text and no count.
 
-    They are the tokens after the context, by the harness's own boundary; where the log has no context, those of the
-    text alone.  ``folder``: the tokenizer's, as of a model of transformers.  Raises ModelError where it holds none, and
-    DataError where no log has texts.
+    The count is of the tokens after the context, by the harness's boundary; without a context it is
+    of the text alone.  ``folder``: the tokenizer, in the files of transformers.  Raises ModelError
+    if it holds none, and DataError if no log has texts.
     """
     from choicewise.models.local.tokenizer import HfTokenizer
 
     tokenizer = HfTokenizer(folder)
-    counting = {"token counts": f"by the tokenizer {tokenizer.digest[:12]}, boundary {BOUNDARY}"}
-    readable = [log for log in logs if not isinstance(log.items, Unreadable)]
-    first = [item for log in readable for item in islice(log.items, 1)]
-    if readable and not any(choice.text for item in first for choice in item.choices):
+    fact = f"by the tokenizer {tokenizer.digest[:12]}, boundary {BOUNDARY}"
+    new_logs = []
+    first_items: list[LoggedItem] = []
+    for log in logs:
+        if isinstance(log.items, Unreadable):
+            new_logs.append(log)
+            continue
+        # The first item tells whether a log has texts.
+        first_items += islice(log.items, 1)
+        items = Reread(partial(_counted_items, log, tokenizer))
+        new_logs.append(replace(log, items=items, settings={**log.settings, "token counts": fact}))
+    is_readable = any(not isinstance(log.items, Unreadable) for log in logs)
+    if is_readable and not any(map(_has_text, first_items)):
         raise DataError(
             "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
         )
-    return [
-        replace(
-            log,
-            items=Reread(partial(_counted_items, log, tokenizer)),
-            settings={**log.settings, **counting},
-        )
-        if any(log is each for each in readable)
-        else log
-        for log in logs
-    ]
+    return new_logs
+
+
+def _has_text(item: LoggedItem) -> bool:
+    return any(choice.text for choice in item.choices)
 
 
 def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
-    """The items of a log, with token counts."""
+    """Yield the items of a log with token counts."""
     remaining = iter(log.items)
-    while items := list(islice(remaining, 256)):  # whose texts are encoded together
+    while items := list(islice(remaining, 256)):
+        # The texts of these items are encoded together.
         encodings = Encodings(tokenizer, "default")
-        groups = [(item, choice) for item in items for choice in item.choices]
-        contexts = [
-            (choice.context if choice.context is not None else item.context) or ""
-            for item, choice in groups
-        ]
-        asked = choice_prompts_batch(
-            encodings,
-            BOUNDARY,
-            contexts,
-            [[choice.text or ""] for _, choice in groups],
-            [[0]] * len(groups),
-        )
-        spans = iter([question.span for (question,) in asked])
+        contexts = []
+        texts = []
         for item in items:
-            counts = [
-                None if (span := next(spans)) is None else len(span.continuation)
-                for _ in item.choices
-            ]
-            yield replace(item, choices=tuple(map(_with_count, item.choices, counts)))
+            for choice in item.choices:
+                context = choice.context
+                if context is None:
+                    context = item.context
+                contexts.append(context or "")
+                texts.append([choice.text or ""])
+        golds = [[0]] * len(texts)
+        requests = choice_prompts_batch(encodings, BOUNDARY, contexts, texts, golds)
+        prompts = iter([prompt for (prompt,) in requests])
+        for item in items:
+            choices = [_with_count(choice, next(prompts)) for choice in item.choices]
+            yield replace(item, choices=tuple(choices))
 
 
-def _with_count(choice: LoggedChoice, count: int | None) -> LoggedChoice:
-    known = choice.tokens is not None or choice.text is None
-    return choice if known else replace(choice, tokens=count)
+def _with_count(choice: LoggedChoice, prompt: ChoicePrompt) -> LoggedChoice:
+    if choice.tokens is not None or choice.text is None or prompt.span is None:
+        return choice
+    return replace(choice, tokens=len(prompt.span.continuation))

@@ -1,7 +1,8 @@
 """Read logs of Inspect: the header of a run, and the samples with the text that the model wrote.
 
 Read from inspect_ai 0.3.285 (log/_log.py, log/_recorders/eval.py and json.py), log version 2.  An
-archive holds ``header.json`` (``_journal/start.json`` until the run has ended) and one file a sample.
+archive holds ``header.json`` (``_journal/start.json`` until the run has ended) and one file a
+sample.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     config = header["eval"].get("config") or {}
     ids = dataset.get("sample_ids") or []
     expected = len(ids) * int(config.get("epochs") or 1)
+    # The samples that a stopped run has answered first are no random draw of all.
     is_whole = bool(ids) and samples >= expected
     if status != "success" and not is_whole:
         raise DataError(
@@ -255,7 +257,7 @@ FINISHED: Final = {
 """Our reasons for the end of a text by those of Inspect (model/_model_output.py@499e615)."""
 
 VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
-"""Credit of Inspect's verdicts: correct, incorrect, no answer, partial (scorer/_metric.py@499e615)."""
+"""Credit for correct, incorrect, no answer and partial (scorer/_metric.py@499e615)."""
 
 
 def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
@@ -301,7 +303,7 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
 
 
 class _Texts:
-    """Reads the text of a message's content, in which an attachment's key stands for a long text."""
+    """Read the text of a message's content, in which an attachment's key stands for a long text."""
 
     def __init__(self, attachments: Any) -> None:
         self._attachments: Mapping[str, Any] = {}
@@ -336,6 +338,7 @@ def _gold(target: Any, options: Sequence[str]) -> tuple[int, ...]:
     for name in names:
         for word in name.replace(",", " ").split():
             letters += _letter_indices(word)
+        # A data set may have the same option twice.
         texts += [index for index, option in enumerate(options) if option == name]
     if letters and all(0 <= index < len(options) for index in letters):
         return tuple(sorted(set(letters)))
@@ -379,6 +382,7 @@ def _sent_messages(sample: Mapping[str, Any]) -> list[Any]:
     """Return the contents of the messages before the model's last one."""
     messages = objects_among(sample.get("messages"))
     end = len(messages)
+    # The last message of the model is the answer itself.
     for index, message in enumerate(messages):
         if message.get("role") == "assistant":
             end = index

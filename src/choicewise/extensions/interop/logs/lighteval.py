@@ -6,9 +6,9 @@ logging/evaluation_tracker.py: ``OUT/details/MODEL/DATE/details_...`` beside
 
 Until 0.9 (read at huggingface/lighteval@8d9ecd6 and @e469d7e, logging/info_loggers.py, class
 Detail) a row has the columns ``example``, ``full_prompt``, ``choices``, ``gold_index``,
-``predictions`` (a log-likelihood, or it and whether it was greedy), ``cont_tokens`` and ``metrics``;
-releases 0.4 to 0.7 write every cell as the text of a Python value.  Since 0.10 (@3fd1526) it has
-``doc``, ``model_response`` and ``metric``.
+``predictions`` (a log-likelihood, or it and whether it was greedy), ``cont_tokens`` and
+``metrics``; releases 0.4 to 0.7 write every cell as the text of a Python value.  Since 0.10
+(@3fd1526) it has ``doc``, ``model_response`` and ``metric``.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
             with laid_out_by("lighteval", task.path):
                 values = detail(row, number, where)
                 item = _item(values, task.part, where)
+            # The first row decides whether the task is multiple choice.
             if item is None and items:
                 raise DataError(
                     f"{where} is no multiple choice, and those before it are; is it of two tasks?"
@@ -137,10 +138,6 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
     first = tasks[0]
     if not items:
         raise DataError(f"{first.path} holds no rows; the task was not run")
-    if len({item.id for item in items}) < len(items):
-        # Ids of the data need not be unique, so the rows are numbered.
-        for number, item in enumerate(items):
-            items[number] = replace(item, id=f"{item.subject}/{number}".lstrip("/"))
     settings = dict(first.settings)
     if truncated:
         settings["truncated"] = f"{truncated} of {len(items)} items"
@@ -154,11 +151,21 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
         tool="lighteval",
         model=model,
         task=name,
-        items=tuple(items),
+        items=_with_unique_ids(items),
         settings=settings,
         null=null,
         recorded=recorded,
     )
+
+
+def _with_unique_ids(items: Sequence[LoggedItem]) -> tuple[LoggedItem, ...]:
+    """Return the items, numbered if the data have an id twice."""
+    if len({item.id for item in items}) == len(items):
+        return tuple(items)
+    numbered = []
+    for number, item in enumerate(items):
+        numbered.append(replace(item, id=f"{item.subject}/{number}".lstrip("/")))
+    return tuple(numbered)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -285,7 +292,8 @@ COLUMNS: Final = (
 class Detail:
     """Hold a row of either layout.
 
-    ``predictions``: of the choices, or of the choices and then of the choices after the null context.
+    ``predictions``: of the choices, or of the choices and then of the choices after the null
+    context.
     """
 
     id: str
@@ -320,6 +328,7 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
         return value
 
     metrics = cell("metrics")
+    # The oldest rows have a column for each metric.
     if not metrics:
         metrics = {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
     if not isinstance(metrics, dict):
@@ -367,6 +376,7 @@ def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
         context=_text(response.get("input")),
         choices=_list(doc.get("choices")),
         gold=_list(gold),
+        # A row of generated text has no log-likelihoods.
         predictions=_list(response.get("logprobs")) or _list(response.get("text")),
         greedy=_list(response.get("argmax_logits_eq_gold")),
         tokens=_list(response.get("output_tokens")),
@@ -438,41 +448,45 @@ def read_task(path: Path, results: Path | None) -> Task:
         name = match["task"]
         date = match["date"]
     file = results or _results_beside(path, date)
-    content: Any = {}
+    content: Any = {"config_general": {}}
     if file:
         content = whole(file)
-        if not isinstance(content, dict) or not isinstance(content.get("config_general"), dict):
-            raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
+    if not isinstance(content, dict) or not isinstance(content.get("config_general"), dict):
+        raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
     with laid_out_by("lighteval", file or path):
         totals = content.get("results") or {}
         if results and name not in totals:
             raise DataError(
                 f"{results} says nothing of the task {name}; it belongs to other details"
             )
-        general = content.get("config_general") or {}
+        general = content["config_general"]
         config = general.get("model_config") or {}
         model = general.get("model_name") or config.get("model_name") or _folder_model(path)
-        # A task is spelled SUITE|NAME|SHOTS.
-        shots = [part for part in name.split("|")[1:] if part.isdecimal()]
-        settings = {
-            "lighteval_sha": general.get("lighteval_sha"),
-            "model_sha": general.get("model_sha") or config.get("revision"),
-            "dtype": general.get("model_dtype") or config.get("dtype"),
-            "max_samples": general.get("max_samples"),
-            "version": (content.get("versions") or {}).get(name),
-            "shots": "".join(shots[:1]),
-        }
         return Task(
             path=path,
             name=name,
             parent=name,
             date=date,
             model=str(model),
-            settings={
-                key: str(value) for key, value in settings.items() if value not in (None, "", "?")
-            },
+            settings=_settings(content, name),
             totals=_numbers(totals.get(name) or {}),
         )
+
+
+def _settings(content: Mapping[str, Any], task: str) -> dict[str, str]:
+    general = content["config_general"]
+    config = general.get("model_config") or {}
+    # A task is spelled SUITE|NAME|SHOTS.
+    shots = [part for part in task.split("|")[1:] if part.isdecimal()]
+    values = {
+        "lighteval_sha": general.get("lighteval_sha"),
+        "model_sha": general.get("model_sha") or config.get("revision"),
+        "dtype": general.get("model_dtype") or config.get("dtype"),
+        "max_samples": general.get("max_samples"),
+        "version": (content.get("versions") or {}).get(task),
+        "shots": "".join(shots[:1]),
+    }
+    return {key: str(value) for key, value in values.items() if value not in (None, "", "?")}
 
 
 def _results_beside(path: Path, date: str) -> Path | None:
@@ -537,4 +551,4 @@ VERDICTS: Final[Mapping[str, Verdict]] = {
     f"{_NORM}TokenNorm(name='norm_token')": _acc_per_token,
     f"{_NORM}PMINorm(name='norm_pmi')": acc_mutual_info,
 }
-"""LoglikelihoodAcc with its normalisations (metrics/metrics_sample.py and normalizations.py@3fd1526)."""
+"""LoglikelihoodAcc and its normalisations (metrics_sample.py, normalizations.py@3fd1526)."""

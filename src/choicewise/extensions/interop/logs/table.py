@@ -1,10 +1,10 @@
-"""CSV/Parquet tables."""
+"""Read tables of log-likelihoods (CSV, Parquet, JSON Lines), with a row for each choice."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from csv import Error as CsvError
 from csv import reader
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ BATCH = 10_000
 
 
 def recognises(path: Path) -> bool:
-    """Return whether ``path`` is of this tool, or holds files of it."""
+    """Return whether ``path`` is a table with some of the columns that are read."""
     if not path.is_file():
         return False
     suffix = path.suffix.lower()
@@ -46,44 +46,60 @@ def recognises(path: Path) -> bool:
     if suffix == ".parquet":
         try:
             with open_file(path, TABLE) as file:
-                names = {name.strip().lower() for name in open_parquet(file).schema_arrow.names}
+                names = _plain_names(open_parquet(file).schema_arrow.names)
         except (pa.ArrowException, OSError):
             return False
-        return len(names & set(NEEDED)) >= 2
-    return {"item", "loglikelihood"} <= {name.strip().lower() for name in first_object(path)}
+        return len(set(names).intersection(NEEDED)) >= 2
+    return {"item", "loglikelihood"}.issubset(_plain_names(first_object(path)))
+
+
+def _plain_names(names: Iterable[str]) -> list[str]:
+    return [name.strip().lower() for name in names]
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
-    """Yield a log for each model and task."""
+    """Yield a log for each model and task.  Raises DataError for ``results``."""
     if results is not None:
         raise DataError(
             f"{results}: a table of log-likelihoods has no file of results beside it; leave it out"
         )
     for path in paths:
         table = read_table(path)
-        for model, task, rows in table.parts():
-            part = sorted_rows(table, rows)
-            about, golds = golds_of(part)
-            settings = {"file": path.name, "gold": about}
-            unused = (f"columns {', '.join(table.unused)}",) if table.unused else ()
-            null = "" if "unconditional" in part.columns.column_names else None
+        unused: tuple[str, ...] = ()
+        if table.unused:
+            unused = (f"columns {', '.join(table.unused)}",)
+        null = None
+        if "unconditional" in table.columns.column_names:
+            null = ""
+        for part in table.parts():
+            rows = sorted_rows(table, part.rows)
+            gold, golds = golds_of(rows)
             yield Log(
                 tool="a table",
-                model=model or path.stem,
-                task=task or "log",
-                items=Reread(partial(_items, part, golds)),
-                settings=settings,
+                model=part.model or path.stem,
+                task=part.task or "log",
+                items=Reread(partial(_items, rows, golds)),
+                settings={"file": path.name, "gold": gold},
                 null=null,
                 unused=unused,
             )
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of ``path``.
+class Part:
+    """Name a model and a task, None if the table lacks them, and ``rows``, None for all."""
 
-    ``columns``: those of ``KNOWN`` that it has; texts, but for the numbers.  ``unused``: the names of the others.
-    ``first``: where choices that are numbers are counted from (0 or 1), None where they are labels.
+    model: str | None = None
+    task: str | None = None
+    rows: pa.Array | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Hold the rows of ``path``.
+
+    ``columns``: texts and numbers, those of ``KNOWN`` that the file has.  ``unused``: the names of
+    other columns.  ``first``: the number of the first choice (0 or 1), None if choices are labels.
     """
 
     path: Path
@@ -91,26 +107,25 @@ class Table:
     unused: tuple[str, ...]
     first: int | None = None
 
-    def parts(self) -> Iterator[tuple[str | None, str | None, pa.Array | None]]:
-        """(model, task, rows) for every model and task that it names; None and all rows where it names none."""
+    def parts(self) -> Iterator[Part]:
+        """Yield the rows of every model and task, or all rows if the table names neither."""
         names = [name for name in ("model", "task") if name in self.columns.column_names]
         if not names:
-            yield None, None, None
+            yield Part()
             return
-        numbered = self.columns.select(names).append_column(
-            "row", pa.array(range(len(self.columns)))
-        )
+        numbers = pa.array(range(len(self.columns)))
+        numbered = self.columns.select(names).append_column("row", numbers)
         groups = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
         for group in groups.to_pylist():
-            yield group.get("model"), group.get("task"), pa.array(group["row_list"])
+            yield Part(group.get("model"), group.get("task"), pa.array(group["row_list"]))
 
 
 Golds = Callable[[Sequence[dict[str, Any]], Sequence[str], str], tuple[int, ...]]
-"""From an item's rows, its choices and where it stands to the indices of the right choices."""
+"""Returns the indices of the right choices, given an item's rows, its choices and its name."""
 
 
 def _items(table: Table, golds: Golds) -> Iterator[LoggedItem]:
-    """The items of rows that are sorted by item and choice."""
+    """Yield the items of rows that are sorted by item and choice."""
     rows: list[dict[str, Any]] = []
     for start in range(0, len(table.columns), BATCH):
         for row in table.columns.slice(start, BATCH).to_pylist():
@@ -125,66 +140,73 @@ def _items(table: Table, golds: Golds) -> Iterator[LoggedItem]:
 def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedItem:
     name = rows[0]["item"]
     where = f"{table.path}, item {name!r}"
-    by_choice: dict[str, dict[str, Any]] = {}
+    row_of_choice: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["choice"] in by_choice:
+        if row["choice"] in row_of_choice:
             raise DataError(
                 f"{where} has two rows for choice {row['choice']}; is it of two models? A column `model` "
                 "tells them apart"
             )
-        by_choice[row["choice"]] = row
-    labels = list(by_choice)
-    if table.first is not None:  # numbered ones without gaps
-        numbers = [int(label) for label in labels]
-        if min(numbers) < table.first or max(numbers) > table.first + 10_000:
-            raise DataError(
-                f"{where} has choice {min(numbers)} to {max(numbers)}; they count from 0 or from 1"
-            )
-        labels = [str(number) for number in range(table.first, max(numbers) + 1)]
-    choices = [_choice(by_choice.get(label), f"{where}, choice {label}") for label in labels]
-    shared = _shared(rows, "context")
-    if shared is None and any(row.get("context") is not None for row in rows):
-        contexts = [by_choice.get(label, {}).get("context") for label in labels]
-        choices = [
-            replace(choice, context=context)
-            for choice, context in zip(choices, contexts, strict=True)
-        ]
-    subject = _shared(rows, "subject") or ""
+        row_of_choice[row["choice"]] = row
+    labels = list(row_of_choice)
+    if table.first is not None:
+        labels = _without_gaps(labels, table.first, where)
+    context = _shared(rows, "context")
+    has_contexts = context is None and "context" in rows[0]
+    choices = []
+    for label in labels:
+        row_or_none = row_of_choice.get(label)
+        choice = _choice(row_or_none, f"{where}, choice {label}")
+        if has_contexts and row_or_none is not None:
+            choice = replace(choice, context=row_or_none.get("context"))
+        choices.append(choice)
     return LoggedItem(
         id=name,
         gold=golds(rows, labels, where),
         choices=tuple(choices),
-        context=shared,
-        subject=subject,
+        context=context,
+        subject=_shared(rows, "subject") or "",
         question=_shared(rows, "question"),
     )
 
 
+def _without_gaps(labels: Sequence[str], first: int, where: str) -> list[str]:
+    """Return the numbers of all choices: the choice of a gap is missing."""
+    numbers = list(map(int, labels))
+    last = max(numbers)
+    if min(numbers) < first or last > first + 10_000:
+        raise DataError(f"{where} has choice {min(numbers)} to {last}; they count from 0 or from 1")
+    return list(map(str, range(first, last + 1)))
+
+
 def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
-    """The text that all rows of an item have in a column; None where they differ, or have none."""
-    first = rows[0].get(column)
-    return first if first is not None and all(row.get(column) == first for row in rows) else None
+    """Return the text of a column that all rows of an item have, None if they differ."""
+    text: str | None = rows[0].get(column)
+    if any(row.get(column) != text for row in rows):
+        return None
+    return text
 
 
 def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
     if row is None:
         return LoggedChoice(missing="the log has no row for it")
-    count = row.get("tokens")
-    tokens = index(count) if count not in (None, "") else None
-    if count not in (None, "") and (tokens is None or tokens < 1):
-        raise DataError(f"{where}: tokens is {count!r}, which is no number of tokens from 1 up")
-    greedy = flag(row.get("is_greedy"), f"{where}, is_greedy")
+    tokens = None
+    cell = row.get("tokens")
+    if cell not in (None, ""):
+        tokens = index(cell)
+        if tokens is None or tokens < 1:
+            raise DataError(f"{where}: tokens is {cell!r}, which is no number of tokens from 1 up")
     return LoggedChoice(
         loglikelihood=row["loglikelihood"],
         text=row.get("text"),
         tokens=tokens,
-        greedy=greedy,
+        greedy=flag(row.get("is_greedy"), f"{where}, is_greedy"),
         unconditional=row.get("unconditional"),
     )
 
 
 NEEDED = ("item", "choice", "loglikelihood", "gold")
-"""The columns that every table has."""
+"""Columns that every table has."""
 
 KNOWN = (
     *NEEDED,
@@ -198,14 +220,17 @@ KNOWN = (
     "model",
     "task",
 )
-"""All columns that are read; the others are named as unused."""
+"""All columns that are read; others are named as unused."""
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _CHUNK = 100_000
 
 
 def read_table(path: Path) -> Table:
-    """The rows of ``path``.  Raises DataError where columns are missing, a cell is no number, or it can't be read."""
+    """Read the rows of ``path``.
+
+    Raises DataError if columns are missing, a cell is no number, or the file can't be read.
+    """
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         table = _parquet(path)
@@ -213,55 +238,70 @@ def read_table(path: Path) -> Table:
         table = _separated(path, _SEPARATORS[suffix])
     else:
         table = _json_lines(path)
-    names = [name.strip().lower() for name in table.column_names]
-    if doubled := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{path} has two columns {doubled[0]!r}")
-    if lacking := [name for name in NEEDED if name not in names]:
-        hint = did_you_mean(lacking[0], table.column_names)
-        raise DataError(
-            f"{path} has no column {', '.join(lacking)}; it needs {', '.join(NEEDED)} ({hint})"
-        )
-    unused = tuple(
-        name for name, plain in zip(table.column_names, names, strict=True) if plain not in KNOWN
-    )
+    names = _plain_names(table.column_names)
+    # Two columns may differ in capitals and white space alone.
+    _check_names(path, names, table.column_names)
+    unused = []
+    for name, plain in zip(table.column_names, names, strict=True):
+        if plain not in KNOWN:
+            unused.append(name)
     table = table.rename_columns(names).select([name for name in KNOWN if name in names])
     if not len(table):
         raise DataError(f"{path} has no rows")
-    for place, name in enumerate(table.column_names):
-        nats = name in ("loglikelihood", "unconditional")
-        column = _numbers(table[name], path, name) if nats else _texts(table[name])
-        if name in (
-            "item",
-            "choice",
-            "gold",
-            "tokens",
-        ):  # names and counts: space around them means nothing
-            column = _plain(column)
-        table = table.set_column(place, name, column)
+    columns = {}
+    for name in table.column_names:
+        columns[name] = _column(table[name], path, name)
     for name in ("item", "choice"):
-        empty = pc.equal(pc.fill_null(table[name], ""), "")
-        if (row := pc.index(empty, True).as_py()) >= 0:
+        empty = pc.equal(pc.fill_null(columns[name], ""), "")
+        row = pc.index(empty, True).as_py()
+        if row >= 0:
             raise DataError(
                 f"{path}, row {row + 1} (counted from 1, without the header) has no {name}"
             )
-    return Table(path, table, unused, _first(table["choice"], path))
+    return Table(path, pa.table(columns), tuple(unused), _first(columns["choice"], path))
+
+
+def _check_names(path: Path, names: Sequence[str], spelled: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(f"{path} has two columns {repeated[0]!r}")
+    absent = [name for name in NEEDED if name not in names]
+    if absent:
+        hint = did_you_mean(absent[0], spelled)
+        raise DataError(
+            f"{path} has no column {', '.join(absent)}; it needs {', '.join(NEEDED)} ({hint})"
+        )
+
+
+def _column(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
+    if name in ("loglikelihood", "unconditional"):
+        return _numbers(column, path, name)
+    texts = _texts(column)
+    if name in ("item", "choice", "gold", "tokens"):
+        # In names and counts the white space at the ends means nothing.
+        return _plain(texts)
+    return texts
 
 
 def sorted_rows(table: Table, rows: pa.Array | None) -> Table:
-    """The same with those ``rows`` alone (None: all), by item and choice; what is a number is sorted as a number."""
-    columns = table.columns if rows is None else table.columns.take(rows)
+    """Return the table of ``rows`` (None: all), sorted by item and choice, numbers as numbers."""
+    columns = table.columns
+    if rows is not None:
+        columns = columns.take(rows)
     keys = {name: _sortable(columns[name]) for name in ("item", "choice")}
     order = pc.sort_indices(pa.table(keys), [("item", "ascending"), ("choice", "ascending")])
     return replace(table, columns=columns.take(order))
 
 
 def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    plain = pc.all(pc.match_substring_regex(column, "^(0|[1-9][0-9]{0,17})$")).as_py()
-    return column.cast(pa.int64()) if plain else column
+    # "10" comes after "9" only as a number, but "007" is a name.
+    if not pc.all(pc.match_substring_regex(column, "^(0|[1-9][0-9]{0,17})$")).as_py():
+        return column
+    return column.cast(pa.int64())
 
 
 def _first(choices: pa.ChunkedArray, path: Path) -> int | None:
-    """Where the choices are counted from; None where they are labels."""
+    """Return the number from which choices are counted, None if they are labels."""
     if not pc.all(pc.match_substring_regex(choices, "^(0|[1-9][0-9]{0,8})$")).as_py():
         return None
     least = pc.min(choices.cast(pa.int64())).as_py()
@@ -276,6 +316,7 @@ def _parquet(path: Path) -> pa.Table:
     try:
         with open_file(path, TABLE) as file:
             table = open_parquet(file)
+            # A small file may unpack to terabytes.
             unpacked(file)
             return table.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
@@ -287,10 +328,11 @@ def _separated(path: Path, separator: str) -> pa.Table:
 
     _check_text(path)
     try:
-        names = next(iter(reader(text_lines(path), delimiter=separator)))
+        names = next(reader(text_lines(path), delimiter=separator))
         if separator == "," and len(names) == 1 and ";" in names[0]:
+            # Spreadsheets separate by semicolons where a comma begins the decimals.
             separator = ";"
-            names = next(iter(reader(text_lines(path), delimiter=separator)))
+            names = next(reader(text_lines(path), delimiter=separator))
     except CsvError as error:
         raise DataError(f"{path} can't be read as a table: {error}") from error
     options = csv.ConvertOptions(
@@ -304,18 +346,27 @@ def _separated(path: Path, separator: str) -> pa.Table:
 
 
 def _check_text(path: Path) -> None:
-    """DataError where the file is empty, not UTF-8, or has a quote that is never closed."""
-    empty, quotes, opened = True, 0, 0
-    for place, line in enumerate(text_lines(path), start=1):
-        empty = empty and not line.strip()
-        if line.count('"') % 2:
-            quotes += 1
-            opened = place if quotes % 2 else opened
-    if quotes % 2:
+    """Check a file of separated cells.
+
+    Raises DataError if it is empty, not UTF-8, or has a quote that is never closed.
+    """
+    is_empty = True
+    is_open = False
+    opened = 0
+    for line_number, line in enumerate(text_lines(path), start=1):
+        if line.strip():
+            is_empty = False
+        if line.count('"') % 2 == 0:
+            continue
+        # An odd number of quotes opens a quoted cell, or closes one.
+        is_open = not is_open
+        if is_open:
+            opened = line_number
+    if is_open:
         raise DataError(
             f"{path}: the quote that opens in line {opened} or before is never closed; was the file cut off?"
         )
-    if empty:
+    if is_empty:
         raise DataError(f"{path} is empty")
 
 
@@ -323,11 +374,12 @@ def _json_lines(path: Path) -> pa.Table:
     tables = []
     rows = (row for _, _, row in objects(path))
     while portion := list(islice(rows, _CHUNK)):
-        names = dict.fromkeys(name for row in portion for name in row)
-        columns = {
-            name: pa.array([_spelled(row.get(name)) for row in portion], pa.string())
-            for name in names
-        }
+        names: dict[str, None] = {}
+        for row in portion:
+            names.update(dict.fromkeys(row))
+        columns = {}
+        for name in names:
+            columns[name] = pa.array([_spelled(row.get(name)) for row in portion], pa.string())
         tables.append(pa.table(columns))
     if not any(table.column_names for table in tables):
         raise DataError(f"{path} is empty")
@@ -335,126 +387,140 @@ def _json_lines(path: Path) -> pa.Table:
 
 
 def _spelled(value: Any) -> str | None:
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The cells without the space around them; whole numbers alone, as ``1.0``, without their point."""
+    """Strip the cells; whole numbers such as ``1.0`` lose their point if all are whole."""
     trimmed = pc.utf8_trim_whitespace(column)
-    whole = pc.all(pc.match_substring_regex(trimmed, r"^([0-9]+\.0+)?$"), min_count=0).as_py()
-    return pc.replace_substring_regex(trimmed, r"\.0+$", "") if whole else trimmed
+    is_whole = pc.match_substring_regex(trimmed, r"^([0-9]+\.0+)?$")
+    if not pc.all(is_whole, min_count=0).as_py():
+        return trimmed
+    return pc.replace_substring_regex(trimmed, r"\.0+$", "")
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as texts; whole numbers that are stored as floats are spelled as such."""
+    """Return the column as texts; whole numbers that are stored as floats lose their point."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
-    if pa.types.is_floating(column.type):
-        return pa.chunked_array([pa.array(map(_whole, column.to_pylist()), pa.string())])
-    if (
-        pa.types.is_string(column.type)
-        or pa.types.is_large_string(column.type)
-        or pa.types.is_integer(column.type)
-        or pa.types.is_boolean(column.type)
-    ):
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return column.cast(pa.string())
-    return pa.chunked_array(
-        [pa.array([_spelled(value) for value in column.to_pylist()], pa.string())]
-    )
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.string())
+    spell: Callable[[Any], str | None] = _spelled
+    if pa.types.is_floating(kind):
+        spell = _spelled_float
+    return pa.chunked_array([pa.array(map(spell, column.to_pylist()), pa.string())])
 
 
-def _whole(value: float | None) -> str | None:
+def _spelled_float(value: float | None) -> str | None:
     if value is None or math.isnan(value):
         return None
-    return str(int(value)) if value.is_integer() else repr(value)
+    if value.is_integer():
+        return str(int(value))
+    return repr(value)
 
 
 def _numbers(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
-    """The column as numbers, null where there is none; NaN is none."""
+    """Return the column as numbers, null for cells without one; NaN is none."""
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         numbers = column.cast(pa.float64())
     else:
         texts = pc.utf8_trim_whitespace(_texts(column))
-        given = pc.if_else(pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING))), None, texts)
+        is_nothing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
+        texts = pc.if_else(is_nothing, None, texts)
         try:
-            numbers = given.cast(pa.float64())
+            numbers = texts.cast(pa.float64())
         except pa.ArrowException:
-            cells = [
-                number(cell, f"{path}, row {row} (counted from 1, without the header): {name}")
-                for row, cell in enumerate(given.to_pylist(), start=1)
-            ]
-            numbers = pa.chunked_array([pa.array(cells, pa.float64())])
+            # Python reads some more spellings of numbers, and the error names the row.
+            numbers = _numbers_of_cells(texts, path, name)
     return pc.if_else(pc.is_nan(numbers), None, numbers)
 
 
-_TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+def _numbers_of_cells(texts: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
+    numbers = []
+    for row, cell in enumerate(texts.to_pylist(), start=1):
+        where = f"{path}, row {row} (counted from 1, without the header): {name}"
+        numbers.append(number(cell, where))
+    return pa.chunked_array([pa.array(numbers, pa.float64())])
+
+
+_TRUE = ("true", "1", "1.0")
+_FALSE = ("false", "0", "0.0")
 
 
 def golds_of(table: Table) -> tuple[str, Golds]:
-    """How the column ``gold`` is to be read, decided for the whole table: in words, and what reads it.
+    """Return how the column ``gold`` is read, in words, and a function that reads it.
 
-    It names the right choice, or a list of them, on every row of its item, in the numbers or labels of the column
-    ``choice``.  Where its cells differ within an item, or are true and false, they are flags: whether the choice of
-    their own row is right.
+    It names the right choice, or a list of them, on every row of its item, by the numbers or labels
+    of the column ``choice``.  If its cells differ within an item, or are true and false, they are
+    flags: whether the choice of their row is right.
     """
-    gold = table.columns["gold"]
-    lower = pc.utf8_lower(pc.utf8_trim_whitespace(gold))
-    known = pc.unique(lower.combine_chunks()).to_pylist()
-    if set(known) <= {"true", "false"}:
+    items = table.columns["item"].combine_chunks()
+    golds = pc.utf8_lower(pc.utf8_trim_whitespace(table.columns["gold"])).combine_chunks()
+    # A column of 0 and 1 may hold flags or indices of two choices.
+    cells = set(pc.unique(golds).to_pylist())
+    if cells <= {"true", "false"}:
         return ("true on the rows of right choices", _flagged)
-    differs = _differs(table.columns["item"].combine_chunks(), lower.combine_chunks())
-    if differs < 0:
+    row = _differing_row(items, golds)
+    if row is None:
         return ("the right choices of the item, on each of its rows", _named)
-    if set(known) <= {*_TRUE, *_FALSE} and _differs_everywhere(table):
+    if cells.issubset(_TRUE + _FALSE) and _differs_everywhere(table):
         return ("1 on the rows of right choices, 0 on the others", _flagged)
-    item = table.columns["item"][differs].as_py()
     raise DataError(
-        f"{table.path}, item {item!r}: gold differs between its rows, and in other items it does not, or it is "
-        "something else than 0 and 1; write the right choice on every row of an item, or true and false on all"
+        f"{table.path}, item {items[row].as_py()!r}: gold differs between its rows, and in other items it does not, or "
+        "it is something else than 0 and 1; write the right choice on every row of an item, or true and false on all"
     )
 
 
-def _differs(items: pa.Array, golds: pa.Array) -> int:
-    """A row whose gold is another than that of the row before, of the same item; -1 where there is none."""
+def _differing_row(items: pa.Array, golds: pa.Array) -> int | None:
+    """Return a row whose gold differs from the row before it of the same item, or None."""
     if len(items) < 2:
-        return -1
-    same = pc.equal(items[1:], items[:-1])
-    other = pc.fill_null(pc.not_equal(golds[1:], golds[:-1]), False)
-    place = pc.index(pc.and_(same, other), True).as_py()
-    return int(place) + 1 if place >= 0 else -1
+        return None
+    is_same_item = pc.equal(items[1:], items[:-1])
+    is_other_gold = pc.fill_null(pc.not_equal(golds[1:], golds[:-1]), False)
+    row = int(pc.index(pc.and_(is_same_item, is_other_gold), True).as_py())
+    if row < 0:
+        return None
+    return row + 1
 
 
 def _differs_everywhere(table: Table) -> bool:
-    """Whether every item has a row with 1 and another one with 0."""
-    right = pc.is_in(pc.utf8_trim_whitespace(table.columns["gold"]), pa.array(_TRUE)).cast(
-        pa.int8()
-    )
-    flags = pa.table({"item": table.columns["item"], "right": right})
-    each = flags.group_by("item").aggregate([("right", "min"), ("right", "max")])
-    return bool(pc.all(pc.not_equal(each["right_min"], each["right_max"])).as_py())
+    """Return whether every item has a row with 1 and another one with 0."""
+    is_right = pc.is_in(pc.utf8_trim_whitespace(table.columns["gold"]), pa.array(_TRUE))
+    flags = pa.table({"item": table.columns["item"], "right": is_right.cast(pa.int8())})
+    items = flags.group_by("item").aggregate([("right", "min"), ("right", "max")])
+    return bool(pc.all(pc.not_equal(items["right_min"], items["right_max"])).as_py())
 
 
 def _flagged(rows: Sequence[dict[str, Any]], labels: Sequence[str], where: str) -> tuple[int, ...]:
     right = {row["choice"] for row in rows if str(row["gold"]).strip().lower() in _TRUE}
-    return tuple(place for place, label in enumerate(labels) if label in right)
+    return tuple(choice for choice, label in enumerate(labels) if label in right)
 
 
 def _named(rows: Sequence[dict[str, Any]], labels: Sequence[str], where: str) -> tuple[int, ...]:
-    named = _list(rows[0]["gold"], where)
-    if wrong := [name for name in named if name not in labels]:
-        raise DataError(
-            f"{where}: gold is {wrong[0]!r}, which is none of its choices "
-            f"{', '.join(labels)}; name it as the column choice does"
-        )
-    return tuple(labels.index(name) for name in named)
+    names = _list(rows[0]["gold"], where)
+    for name in names:
+        if name not in labels:
+            raise DataError(
+                f"{where}: gold is {name!r}, which is none of its choices "
+                f"{', '.join(labels)}; name it as the column choice does"
+            )
+    return tuple(map(labels.index, names))
 
 
 def _list(cell: str | None, where: str) -> list[str]:
-    """The choices that a cell names: one, or a JSON list of them; none where it is empty."""
+    """Return the choices in a cell: one, a JSON list of them, or none if it is empty."""
     text = (cell or "").strip()
+    if not text:
+        return []
     if not text.startswith("["):
-        return [text] if text else []
+        return [text]
     try:
+        # Python spells a list of texts with single quotes.
         values = json.loads(text.replace("'", '"'))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: gold is {text[:60]!r}, which is no list") from error

@@ -1,4 +1,4 @@
-"""How the values of items in a log follow from its answers; those of lm-evaluation-harness."""
+"""Compute the values of items in a log from its answers, as lm-evaluation-harness does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from choicewise.scoring.decide import letter_match
 
 
 def first_best(item: LoggedItem, scores: Sequence[float]) -> float:
-    """Return 1 if the first of the greatest scores is a right choice, else 0; NaN if a score is missing."""
+    """Return 1 if the first of the greatest scores is right, else 0; NaN if one is missing."""
     if any(map(math.isnan, scores)):
         return math.nan
     best = int(np.argmax(scores))
@@ -23,13 +23,17 @@ def first_best(item: LoggedItem, scores: Sequence[float]) -> float:
 
 def sums(choices: Sequence[LoggedChoice]) -> list[float]:
     """Return the log-likelihood of each choice in nats, NaN if it is missing."""
-    return [
-        math.nan if choice.loglikelihood is None else choice.loglikelihood for choice in choices
-    ]
+    return [_number(choice.loglikelihood) for choice in choices]
+
+
+def _number(value: float | None) -> float:
+    if value is None:
+        return math.nan
+    return value
 
 
 def per_length(item: LoggedItem, lengths: Sequence[int]) -> list[float]:
-    """Return the log-likelihood of each choice divided by its length; NaN for all if a length is 0."""
+    """Return the log-likelihood of each choice by its length; NaN for all if a length is 0."""
     if not all(lengths):
         return [math.nan] * len(item.choices)
     return [score / length for score, length in zip(sums(item.choices), lengths, strict=True)]
@@ -42,7 +46,7 @@ def per_token(item: LoggedItem) -> list[float]:
 
 def per_character(item: LoggedItem, texts: Sequence[str]) -> list[float]:
     """Return the log-likelihood of each choice divided by the characters of its text."""
-    return per_length(item, [len(text) for text in texts])
+    return per_length(item, list(map(len, texts)))
 
 
 def bare_texts(item: LoggedItem) -> list[str]:
@@ -53,16 +57,13 @@ def bare_texts(item: LoggedItem) -> list[str]:
 
 
 def scored_texts(item: LoggedItem) -> list[str]:
-    """Return the choices that were scored, with the space they begin with; empty texts if they are not known."""
+    """Return the choices as they were scored, with their first space; empty if unknown."""
     return [choice.text or "" for choice in item.choices]
 
 
 def beyond_null(item: LoggedItem) -> list[float]:
     """Return the log-likelihood of each choice minus that after the null context."""
-    nulls = [
-        math.nan if choice.unconditional is None else choice.unconditional
-        for choice in item.choices
-    ]
+    nulls = [_number(choice.unconditional) for choice in item.choices]
     return [score - null for score, null in zip(sums(item.choices), nulls, strict=True)]
 
 
@@ -73,30 +74,35 @@ def share(choices: Sequence[LoggedChoice], right: Sequence[int]) -> float:
 
 
 def letter(log: Log, item: LoggedItem) -> float:
-    """Return the credit that the first of the log's rules gives to the text that the model wrote."""
+    """Return the credit of the model's text by the first of the log's rules."""
     if item.generated is None or not log.rules:
         return math.nan
-    if log.rules[0] == "letter-match":
-        read = letter_match([item.generated], [bare_texts(item)], [item.gold], ascii_uppercase)
+    # The first rule is that of the tool, whose credit the log records.
+    rule = log.rules[0]
+    texts = [item.generated]
+    golds = [item.gold]
+    if rule == "letter-match":
+        letters = letter_match(texts, [bare_texts(item)], golds, ascii_uppercase)
     else:
-        read = extract(
-            log.rules[0], [item.generated], [item.gold], [len(item.choices)], ascii_uppercase
-        )
-    return float(read.credit[0])
+        letters = extract(rule, texts, golds, [len(item.choices)], ascii_uppercase)
+    return float(letters.credit[0])
 
 
 def acc(log: Log, item: LoggedItem) -> float:
-    """Return whether the likeliest choice is right."""
+    """Return 1 if the likeliest choice is right, else 0."""
     return first_best(item, sums(item.choices))
 
 
 def acc_norm(log: Log, item: LoggedItem) -> float:
-    """Return whether the choice with the greatest log-likelihood per character is right, without its first space."""
+    """Return 1 if the choice with the greatest log-likelihood per character is right, else 0.
+
+    The space that a choice begins with does not count.
+    """
     return first_best(item, per_character(item, bare_texts(item)))
 
 
 def acc_mutual_info(log: Log, item: LoggedItem) -> float:
-    """Return whether the choice that gains most over the null context is right."""
+    """Return 1 if the choice that gains most over the null context is right, else 0."""
     return first_best(item, beyond_null(item))
 
 
@@ -106,6 +112,7 @@ def _acc_bytes(log: Log, item: LoggedItem) -> float:
 
 
 def _greedy(log: Log, item: LoggedItem) -> float:
+    # Any right text counts if it is what greedy decoding writes.
     flags = [item.choices[index].greedy for index in item.gold]
     if None in flags:
         return math.nan
@@ -117,6 +124,7 @@ def _mc2(log: Log, item: LoggedItem) -> float:
 
 
 def _perplexity(log: Log, item: LoggedItem) -> float:
+    # The harness records the log-likelihood of a single text under this name.
     if len(item.choices) > 1:
         return math.nan
     return sums(item.choices)[0]
@@ -132,4 +140,4 @@ HARNESS: Mapping[str, Verdict] = {
     "mc2": _mc2,
     "perplexity": _perplexity,
 }
-"""lm-evaluation-harness (lm_eval/api/task.py@4e7e0d4:1489), and tables that name their columns so."""
+"""Metrics of lm-evaluation-harness (lm_eval/api/task.py@4e7e0d4:1489), and of tables."""

@@ -670,11 +670,7 @@ POINTING = frozenset(
 )
 """Words that point to something and do not name it."""
 
-NOT_YET = (
-    *("extensions/interop/harness_tasks/", "extensions/interop/lm_eval/"),
-    "extensions/interop/logs/",
-    *("models/local/attention.py", "models/local/paths.py"),
-)
+NOT_YET = ("models/local/attention.py", "models/local/paths.py")
 """What is not rewritten yet, or is about to be replaced."""
 
 LEFT = {

@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from choicewise.engine import FIRST_SET, Reach, build, next_pack, next_path
 from choicewise.errors import ModelError
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
-from choicewise.models.local import attention, paths, plain
+from choicewise.models.local import attention, flex, parallel, paths, plain
 from choicewise.models.local.attention import TreePass, tree_reach, visible
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import to_device
@@ -181,7 +181,7 @@ def test_blocks_found_from_the_tree_are_those_found_from_every_pair(
     )
     pack = next_pack(tree, 0, ids(), budget)
     while True:
-        found = paths.block_mask(tree, pack, reach, torch.device("cpu"))
+        found = flex.block_mask(tree, pack, reach, torch.device("cpu"))
         slowly = create_block_mask(
             found.mask_mod, None, None, pack.stop - pack.start, len(pack.nodes()), device="cpu"
         )
@@ -201,7 +201,7 @@ def test_packs_of_any_size_take_few_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     lm, spans, truth = probed("llama", WINDOW + 40)
     counted = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(flex_attention, dynamic=True, fullgraph=True, backend=counted)
-    monkeypatch.setattr(paths, "_kernel", lambda device: compiled)
+    monkeypatch.setattr(flex, "_kernel", lambda device: compiled)
     torch._dynamo.reset()
     for budget in (1000, 200, 150, 40, 300):
         assert_same_scores(in_order(LADDER["flex"](lm, budget).score(spans)), truth)
@@ -238,7 +238,7 @@ def test_the_rule_says_what_the_masks_say(reach: Reach) -> None:
     tree = build(spans)
     first = next_pack(tree, 0, ids(), len(tree) // 2)
     pack = next_pack(tree, first.stop, first.nodes()[first.keep], len(tree))
-    rule = paths.block_mask(tree, pack, reach, torch.device("cpu")).mask_mod
+    rule = flex.block_mask(tree, pack, reach, torch.device("cpu")).mask_mod
     rows, places = np.arange(len(pack)), np.arange(len(pack.nodes()))
     none = torch.tensor(0)
     said = rule(
@@ -334,10 +334,10 @@ def test_out_of_memory_at_one_token_is_an_error_and_other_errors_are_not_taken_f
 
     with pytest.raises(ModelError, match="not enough memory for one token"):
         list(Hopeless(network("llama"), 64).score(probe(60, VOCABULARY)))
-    assert paths.out_of_memory(
+    assert parallel.out_of_memory(
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory")
     )
-    assert not paths.out_of_memory(RuntimeError("shape mismatch"))
+    assert not parallel.out_of_memory(RuntimeError("shape mismatch"))
 
 
 def test_an_abandoned_iterator_leaves_the_model_as_it_was() -> None:

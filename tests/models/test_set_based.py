@@ -19,7 +19,7 @@ from choicewise.errors import ModelError, ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.models.local.files import supported
 from choicewise.models.local.folder_model import FolderModel
-from choicewise.models.local.paths import SetBasedPath
+from choicewise.models.local.set_based import SetBasedPath
 from choicewise.protocols.catalogue import one
 from choicewise.questions import SetSpan
 from choicewise.requests.prompters import add_prompts

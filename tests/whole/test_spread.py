@@ -19,7 +19,7 @@ pytest.importorskip("accelerate")
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
 from choicewise.models.load import load_model
-from choicewise.models.local import attention, devices, networks, paths, plain
+from choicewise.models.local import attention, devices, flex, networks, plain
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.devices import device_name, device_of, devices_of
 from choicewise.models.local.folder_model import FolderModel, footprint
@@ -210,7 +210,7 @@ def step_by_step(
 def test_so_it_is_on_every_rung(
     rung: str, three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "_kernel", lambda device: step_by_step)
+    monkeypatch.setattr(flex, "_kernel", lambda device: step_by_step)
     folder = saved(tmp_path, "mistral", num_hidden_layers=6)
     assert_the_same_to_the_bit(answering(spread(folder), rung), answering(on_one(folder), rung))
 

@@ -24,8 +24,9 @@ from choicewise.models.local.causal_lm import (
 )
 from choicewise.models.local.networks import NetworkModel
 from choicewise.models.local.parallel import joined
-from choicewise.models.local.paths import LADDER, SetBasedPath, compute_path, rungs
+from choicewise.models.local.paths import LADDER, compute_path, rungs
 from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
+from choicewise.models.local.set_based import SetBasedPath
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import (
     CAUSAL_KINDS,

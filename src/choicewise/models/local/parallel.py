@@ -33,6 +33,9 @@ _IDLE: Final = timedelta(days=365)  # that other ranks wait for rank 0 to ask so
 _STUCK: Final = timedelta(minutes=30)  # that a part of a forward pass waits for another rank
 _HEADS: Final = ("num_attention_heads", "num_key_value_heads")
 
+LESS_MEMORY: Final = "use a smaller model, a narrower dtype, or a device with more memory"
+"""What to do if memory runs out whatever the size of a pack."""
+
 Call = tuple[str, int, Any]
 """A task (``load``, or a method), the number of the model, and the argument."""
 
@@ -197,13 +200,25 @@ def placement() -> dict[str, Any]:
 
 def refuse_memory(error: Exception) -> None:
     """End this process if memory ran out: the other ranks can't take smaller packs with it."""
-    import torch
-
-    is_out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    if is_out_of_memory or "DefaultCPUAllocator" in str(error):
+    if ranks() > 1 and _is_out_of_memory(error):
         give_up(
             f"out of memory ({str(error).splitlines()[0]}); have fewer tokens computed at once (batch_tokens)"
         )
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, on a device or on the host; among several ranks this one then ends."""
+    refuse_memory(error)
+    return _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # torch has no class for what runs out on the host.
+    return "DefaultCPUAllocator" in str(error)
 
 
 def give_up(reason: str) -> NoReturn:

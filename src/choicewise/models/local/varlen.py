@@ -259,9 +259,9 @@ def _stand_in(
         seen_keys = keys[first:last].repeat_interleave(group, 1).float()
         seen_values = values[first:last].repeat_interleave(group, 1).float()
         logits = torch.einsum("rhw,khw->hrk", query[row:row_stop].float(), seen_keys) * scale
-        # The key at which a row stands: the rows are the last keys.
-        stand = torch.arange(row_stop - row)[:, None] + (last - first) - (row_stop - row)
-        behind = stand - torch.arange(last - first)
+        # The rows are the last keys.
+        index = torch.arange(last - first, device=query.device)
+        behind = index[len(index) - (row_stop - row) :, None] - index
         if causal:
             logits = logits.masked_fill(behind < 0, float("-inf"))
         if window is not None:

@@ -133,7 +133,7 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
             UsageError,
             "same protocol; name two that differ",
         ),
-        ("mmlu/original mmlu RUN", ProtocolError, "mmlu stands for several protocols; name one"),
+        ("mmlu/original mmlu RUN", ProtocolError, "mmlu is several protocols; name one"),
         ("mmlu/original mmlu/hlem RUN", ProtocolError, "did you mean mmlu/helm"),
         (
             "mmlu/original mmlu/helm RUN",

@@ -127,7 +127,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     ("damage", "name", "reason"),
     [
         (rmtree, "", "is missing"),
-        (truncate, "observations.parquet", "bytes, and had"),
+        (truncate, "observations.parquet", "bytes instead of"),
         (flip, "spans.parquet", "its sha256 differs"),
     ],
 )

@@ -398,7 +398,7 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
     )
     empty, other = block.spans
     assert (empty.key, other.missing) == (None, None)
-    assert empty.missing == "an empty choice has no hidden state of its own to compare"
+    assert empty.missing == "an empty choice has no hidden state to compare"
 
 
 def test_observe_gives_a_row_per_question() -> None:

@@ -202,7 +202,7 @@ def test_another_model_of_the_same_name_is_refused_on_resume(
     server.model = ServedModel("hash", VLLM, seed=1)
     other = load_model(server.address, tokenizer="bytes")
     with pytest.raises(
-        StoreError, match=f"the server answers otherwise than when {tmp_path} was begun"
+        StoreError, match=f"the server answers differently than when {tmp_path} began"
     ) as error:
         run_at(other, tmp_path, (LETTER, CLOZE))
     assert "nats then" in str(error.value)

@@ -134,13 +134,13 @@ def leftovers(run: Path) -> None:
 DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
     (lambda run: (block(run) / "spans.parquet").unlink(), "is missing", Remedy.drop),
     (lambda run: shutil.rmtree(block(run)), "is missing", Remedy.drop),
-    (lambda run: truncate(block(run) / "requests.parquet"), "bytes, and had", Remedy.drop),
+    (lambda run: truncate(block(run) / "requests.parquet"), "bytes instead of", Remedy.drop),
     (lambda run: empty(block(run) / "observations.parquet"), "has 0 bytes", Remedy.drop),
     (lambda run: flip(block(run) / "observations.parquet"), "its sha256 differs", Remedy.drop),
-    (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes, and had", Remedy.drop),
-    (other_schema, "holds no table that this version", Remedy.drop),
+    (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes instead of", Remedy.drop),
+    (other_schema, "has no table of this version", Remedy.drop),
     (lose_observations, "observations that no block holds", Remedy.drop),
-    (lambda run: truncate(run / "items.parquet"), "bytes, and had", Remedy.run_again),
+    (lambda run: truncate(run / "items.parquet"), "bytes instead of", Remedy.run_again),
     (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.run_again),
     (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.run_again),
     (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.run_again),
@@ -157,7 +157,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
         "is not a manifest of Choicewise",
         Remedy.by_hand,
     ),
-    (edit, "was changed after it was written", Remedy.by_hand),
+    (edit, "was changed", Remedy.by_hand),
 ]
 
 

@@ -507,9 +507,9 @@ def test_rendering_imports_no_torch_here() -> None:
     assert done.stdout.strip() == "hi set()"
 
 
-LEFT_OUT = "leaves out what the user says"
+LEFT_OUT = "drops the user's text"
 WRONG = dict.fromkeys(("", "Hello", "{{ lipsum.__globals__ }}", "{{ messages[0].role }}"), LEFT_OUT)
-WRONG[ECHO + "{{ '\\ud800' }}"] = "halves of characters"
+WRONG[ECHO + "{{ '\\ud800' }}"] = "broken characters"
 
 
 @pytest.mark.parametrize("template", WRONG)

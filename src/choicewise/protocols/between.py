@@ -145,7 +145,7 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
         (reason,) = refused
         raise ProtocolError(f"{name}{CHANGES}{changes}: {reason}")
     count = sum(map(len, refused.values()))
-    reason = f"{count} of {len(protocols)} protocols can't have {CHANGES}{changes}; name the others alone"
+    reason = f"{count} of {len(protocols)} protocols can't have {CHANGES}{changes}; leave them out"
     raise ProtocolError(reason, lines)
 
 
@@ -155,7 +155,7 @@ def _read_changes(changes: str) -> dict[str, Any]:
         axis, equals, spelled = change.partition("=")
         if not equals:
             raise ProtocolError(
-                f"{change!r} changes no axis; write NAME{CHANGES}AXIS=VALUE, such as shots=5"
+                f"{change!r} is not AXIS=VALUE; write NAME{CHANGES}AXIS=VALUE, such as shots=5"
             )
         values[axis] = read_axis(axis, spelled)
     return values

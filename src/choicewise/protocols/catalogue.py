@@ -153,7 +153,7 @@ def entry(name: str) -> Entry:
     if siblings and not is_near:
         near = f"its family has {_enumerated(siblings)}"
     raise ProtocolError(
-        f"no protocol is called {name!r}; {near} (`choicewise protocols` lists them all; a file's name ends in .toml)"
+        f"no protocol is called {name!r}; {near} (`choicewise protocols` lists all; a file name ends in .toml)"
     )
 
 
@@ -187,7 +187,7 @@ def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict
         for name, protocol in _resolve(selector, possible).items():
             if chosen.setdefault(name, protocol) != protocol:
                 raise ProtocolError(
-                    f"{selector} gives the name {name} to another protocol than an earlier selector"
+                    f"{selector} gives the name {name} to a different protocol than an earlier selector"
                 )
     return chosen
 
@@ -200,7 +200,7 @@ def one(selector: str) -> End:
     selector = spelled(selector)
     if selector in group_names() or selector in suite_names() or ends(selector, _is_one):
         first = next(iter(resolve(selector)))
-        raise ProtocolError(f"{selector} stands for several protocols; name one, such as {first}")
+        raise ProtocolError(f"{selector} is several protocols; name one, such as {first}")
     name, protocol = next(iter(resolve(selector).items()))
     owner = _owner(name)
     if owner is not None and owner.headline == name:
@@ -370,7 +370,7 @@ def read_axes(axes: object, where: str, base: Protocol | None = None) -> Protoco
     problems = _unknown(axes, AXES)
     if base is None and "benchmark" not in values:
         problems.append(
-            'no benchmark; state benchmark = "..." under [protocol], or a base = "mmlu/original"'
+            'no benchmark; add benchmark = "..." under [protocol], or a base = "mmlu/original"'
         )
         values["benchmark"] = "unknown"
     try:
@@ -431,10 +431,10 @@ def in_chat(
     chat.
     """
     if form is not None and form not in FORMS:
-        raise UsageError(f"there is no chat {form!r}; it is {' or '.join(FORMS)}")
+        raise UsageError(f"chat is {form!r}; it must be {' or '.join(FORMS)}")
     has_chat = form is not None or any(protocol.chat != "none" for protocol in named.values())
     if system is not None and not has_chat:
-        raise UsageError("a system text needs a chat: turns or message")
+        raise UsageError("a system text needs a chat; use turns or message")
     chats: dict[str, Protocol] = {}
     for name, protocol in named.items():
         try:
@@ -619,9 +619,7 @@ def _resolve_file(path: str) -> dict[str, Protocol]:
     try:
         text = read_text(Path(path), SETTINGS)
     except OSError as error:
-        raise ProtocolError(
-            f"{path} can't be read: {error.strerror}; give the path of a protocol file"
-        ) from error
+        raise ProtocolError(f"can't read {path}: {error.strerror}; name a protocol file") from error
     except UnicodeDecodeError as error:
         raise ProtocolError(
             f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
@@ -783,7 +781,7 @@ def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:
     unknown = set(table) - _PART_KEYS
     if unknown:
         raise ProtocolError(
-            f"a part has the unknown key {min(unknown)!r}; known are {', '.join(sorted(_PART_KEYS))}"
+            f"a part has the unknown key {min(unknown)!r}; use {', '.join(sorted(_PART_KEYS))}"
         )
     if "unscored" in table:
         yield Part(table["benchmark"], {}, table["unscored"])

@@ -425,9 +425,7 @@ def refers_to_others(text: str) -> bool:
 def dont_know(item: Item) -> Item:
     """Append the option ``DONT_KNOW``; DataError if the item has no list of options."""
     if len(item.choices) < 2:
-        raise DataError(
-            f"item {item.id} has no options to choose from, so none can be added; skip bad items"
-        )
+        raise DataError(f"item {item.id} has no options, so none can be added; skip bad items")
     return with_options(item, [*item.choices, DONT_KNOW], [*descriptions_of(item), None])
 
 
@@ -440,7 +438,9 @@ def _with_none(item: Item, control: bool) -> Item:
     wrong = [index for index in range(len(item.choices)) if index not in item.gold]
     problem = ""
     if len(item.gold) != 1 or not wrong:
-        problem = f"has {len(item.gold)} right and {len(wrong)} wrong options, not one that is right and others wrong"
+        problem = (
+            f"has {len(item.gold)} right and {len(wrong)} wrong options; it needs one right option"
+        )
     elif any(map(refers_to_others, item.choices)):
         problem = (
             "has an option that refers to the others already (none of the above, all of these, ...)"
@@ -488,9 +488,7 @@ def prepare(name: str, item: Item, shot: bool = False) -> Item:
     if change in CHANGES:
         changed = item if shot else apply_change(change, item)
         if changed is None:
-            raise DataError(
-                f"item {item.id} is no part of a protocol with {change}; skip bad items"
-            )
+            raise DataError(f"item {item.id} does not fit {change}; skip bad items")
         return PREPARATIONS[preparation](changed)
     item = PREPARATIONS[preparation](item)
     if not change or (shot and change != "dont-know"):

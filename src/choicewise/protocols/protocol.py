@@ -766,14 +766,14 @@ def parse_signature(text: str) -> Protocol:
             raise ProtocolError(f"signature part {part!r} has no colon; write AXIS:VALUE")
         if name not in AXES:
             raise ProtocolError(
-                f"signature part {part!r} names no axis; {did_you_mean(name, AXES)}"
+                f"signature part {part!r} is not an axis; {did_you_mean(name, AXES)}"
             )
         if name in values:
-            raise ProtocolError(f"signature states axis {name} twice")
+            raise ProtocolError(f"signature has axis {name} twice")
         values[name] = read_axis(name, spelled)
     missing = [name for name in AXES if name not in values and name not in _LATER]
     if missing:
-        raise ProtocolError(f"signature leaves out {', '.join(missing)}; every axis must be stated")
+        raise ProtocolError(f"signature leaves out {', '.join(missing)}; add them")
     return Protocol(**values)  # type: ignore[arg-type]
 
 
@@ -796,7 +796,7 @@ def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, st
 def read_axis(name: str, spelled: str) -> str | int | None:
     """Return the spelled value of an axis; ProtocolError if there is no such axis or value."""
     if name not in AXES:
-        raise ProtocolError(f"{name!r} names no axis; {did_you_mean(name, AXES)}")
+        raise ProtocolError(f"{name!r} is not an axis; {did_you_mean(name, AXES)}")
     if spelled == "-" and "None" in AXES[name]:
         return None
     if name == "choices" and spelled == "any":
@@ -809,7 +809,7 @@ def read_axis(name: str, spelled: str) -> str | int | None:
         return unquote(spelled, errors="strict")
     except UnicodeDecodeError as error:
         raise ProtocolError(
-            f"signature axis {name} holds bytes that are not UTF-8: {spelled!r}"
+            f"signature axis {name} has bytes that are not UTF-8: {spelled!r}"
         ) from error
 
 
@@ -868,7 +868,7 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if not isinstance(value, _TYPES[annotation]) or isinstance(value, bool):
         return f"is {value!r}; it must be {annotation.replace(' | ', ' or ')}"
     if isinstance(value, str) and has_half_character(value):
-        return "holds a lone surrogate, which no file can store"
+        return "has a lone surrogate, which no file can store"
     if isinstance(value, int) and value < 0:
         return f"is {value}; it can't be negative"
     if allowed and value not in allowed:

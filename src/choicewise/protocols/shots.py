@@ -167,7 +167,7 @@ def curated(name: str) -> tuple[Item, ...]:
                 sets[f"{source.name}/{file.name.removesuffix('.jsonl')}"] = file
     if name not in sets:
         raise DataError(
-            f"no set of curated examples is called {name!r}; {did_you_mean(name, sorted(sets))}"
+            f"there are no curated examples called {name!r}; {did_you_mean(name, sorted(sets))}"
         )
     lines = sets[name].read_text(encoding="utf-8").splitlines()
     return tuple(_item(json.loads(line)) for line in lines)

@@ -359,7 +359,7 @@ def _suits_one(protocol: Protocol, sections: Sequence[Section]) -> bool:
 def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
     change = change_of(protocol.prepare)
     if change:
-        return f"{change} is for no question of {dataset.name}"
+        return f"{change} fits no question of {dataset.name}"
     number = ""
     if protocol.choices is not None:
         number = f" with {protocol.choices} choices"
@@ -479,7 +479,7 @@ def refuse_problems(
     if len(lines) == 1:
         raise DataError(lines[0])
     if lines:
-        raise DataError(f"{data.name} can't be asked under these protocols", lines)
+        raise DataError(f"these protocols don't fit {data.name}", lines)
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:

@@ -65,7 +65,7 @@ from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 from choicewise.util.jsonio import exact_json
 
 OTHER_TEXT = "a token straddles the end of the context or of the null context, so that they have other text scored"
-_EMPTY = "an empty choice has no hidden state of its own to compare"
+_EMPTY = "an empty choice has no hidden state to compare"
 
 
 def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
@@ -676,7 +676,7 @@ class _SetPrompter(Prompter):
                 choice = choice._replace(noncanonical=choice.noncanonical or other_tokens)
                 reason = ""
                 if not len(after):
-                    reason = "no token follows the options, so none sees them all"
+                    reason = "no token after the options sees them all"
                 elif prompt.inputs > rows.limit:
                     reason = f"{prompt.inputs + 1} tokens do not fit the window of {rows.limit}"
                 if reason:

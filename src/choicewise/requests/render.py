@@ -143,7 +143,7 @@ def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequ
             )
         by_item[request.item.id] = request
     if not by_item:
-        raise DataError(f"{name} holds no requests")
+        raise DataError(f"{name} has no requests")
     return RenderedRequests(name, by_item)
 
 
@@ -361,9 +361,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         try:
             row = read_json(line)
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: no JSON: {error}") from error
+            raise DataError(f"{path}, line {number}: not valid JSON: {error}") from error
         if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: no JSON object")
+            raise DataError(f"{path}, line {number}: not a JSON object")
         yield row
 
 

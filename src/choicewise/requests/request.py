@@ -79,7 +79,7 @@ class Chat:
         ``shots``: the shots that fit, as texts; as many turns take their place.
         """
         if self.template is None:
-            raise ModelError("a chat needs the chat template of a model; name the model")
+            raise ModelError("a chat needs a model's chat template; name the model")
         from choicewise.tokens.chat_template import Message
 
         messages = []

@@ -37,8 +37,8 @@ text."""
 WHY: Final = (
     "",
     "",
-    "cut while thinking: give the thought more tokens, or a limit of its own",
-    "cut in the answer: give it more tokens",
+    "cut while thinking: allow more tokens, or limit the thought (thought_tokens)",
+    "cut in the answer: allow more tokens",
     "the answer is empty",
     "",
     "",

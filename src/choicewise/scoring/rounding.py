@@ -127,8 +127,8 @@ def require_number(name: str, metric: str, step: float | None) -> None:
     """
     if step is not None and metric in OPEN:
         raise UsageError(
-            f"{name} has no number to compare: its endpoint rounds to {step:g}, so that {metric} is known between two "
-            "bounds alone; compare the protocol under another metric, such as brier-soft, tv or acc, by naming it"
+            f"{name} has no number to compare: its endpoint rounds to {step:g}, which leaves {metric} open; "
+            "add @metric=brier-soft, @metric=tv or @metric=acc to the protocol"
         )
 
 
@@ -293,7 +293,7 @@ def _rounding_check(probabilities: Sequence[float]) -> Check:
     step = rounding_step(probabilities)
     if step is None:
         return Check(description, len(probabilities), "none", "")
-    doubt = "a log score and KL are known between two bounds alone"
+    doubt = "log score and KL are only known within bounds"
     return Check(description, len(probabilities), f"{step:g}", doubt)
 
 
@@ -326,7 +326,7 @@ def _mass_check(masses: Sequence[float]) -> Check:
     low = [mass for mass in masses if mass < 0.5]
     doubt = ""
     if _is_constant(masses):
-        doubt = "not measured: always the same"
+        doubt = "not measured: constant"
     elif low:
         doubt = f"below a half in {len(low)} of {len(masses)}"
     return Check("label mass", len(masses), _range(masses), doubt)
@@ -337,7 +337,7 @@ def _label_check(labels: Sequence[float], masses: Sequence[float]) -> Check:
     doubt = ""
     # A server that masks all other tokens can't measure if the likeliest token is a label.
     if share == 1 and _is_constant(masses) and masses[0] == 1:
-        doubt = "not measured: always so, as the mass is always 1"
+        doubt = "not measured: the mass is always 1"
     return Check("likeliest token a label", len(labels), f"{100 * share:.1f} %", doubt)
 
 
@@ -350,7 +350,7 @@ def _confidence_check(formulas: Sequence[tuple[str, ...]]) -> Check:
     if in_all:
         return Check(description, len(formulas), ", ".join(in_all), "")
     in_some = ", ".join(f"{name} in {count}" for name, count in counts.most_common())
-    doubt = "by no one formula that is known"
+    doubt = "no known formula"
     return Check(description, len(formulas), in_some or "no formula", doubt)
 
 

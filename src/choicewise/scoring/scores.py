@@ -39,12 +39,12 @@ from choicewise.scoring.observed import (
 
 LACKS = (
     "",
-    "the log has no texts of the choices: their lengths can't be counted",
-    "the log has no token counts: the model's tokenizer can count them where the texts are there",
-    "the log does not say whether each token was the likeliest one",
-    "the log has no log-likelihoods without the question: nothing was asked after a null context",
+    "the log has no texts of the choices, so lengths can't be counted",
+    "the log has no token counts; with texts, the model's tokenizer can count them",
+    "the log does not mark the likeliest tokens",
+    "the log has no log-likelihoods after a null context",
     "the log has no log-probabilities of single tokens, only their sum",
-    "a choice has an empty text, which has no length",
+    "a choice is empty and has no length",
 )
 """Why a score can't be computed; "" if it can, or if an observation has tokens or is missing."""
 

@@ -470,12 +470,12 @@ def _check_same_run(path: Path, existing: Manifest, wanted: Manifest) -> None:
     if existing.imported is not None and wanted.imported is None:
         raise StoreError(
             f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
-            f"{existing.dataset.name}: no model can go on with it; choose another folder"
+            f"{existing.dataset.name}: a model can't continue it; choose another folder"
         )
     check_shard(path, existing, wanted)
     _check_server(path, existing, wanted)
     for part, words in differences(existing, wanted):
-        advice = f"go on there with the old {part}, or choose another folder"
+        advice = f"continue there with the old {part}, or choose another folder"
         if part == "model" and existing.model.products != wanted.model.products:
             library = _short("products", existing.model.products)
             advice = f"set the option products to {library}, or choose another folder"
@@ -486,9 +486,7 @@ def _continued_protocols(path: Path, existing: Manifest, wanted: Manifest) -> di
     """Return the protocols of both manifests by name; raises StoreError if a name has two."""
     for name, signature in existing.protocols.items():
         if not _is_same_protocol(signature, wanted.protocols.get(name, signature)):
-            raise StoreError(
-                f"{path} holds another protocol under the name {name}; choose another folder"
-            )
+            raise StoreError(f"{path} has another protocol called {name}; choose another folder")
     # A key stays where it was first: the folder's protocols come before further ones.
     return {**existing.protocols, **wanted.protocols, **existing.protocols}
 
@@ -690,9 +688,7 @@ def _read_record(path: Path, kind: _Kind) -> Any:
     digest = content.pop("sha256", None) if is_signed else None
     record = _validated(path, kind, content)
     if is_signed and digest != json_digest(content):
-        raise StoreError(
-            f"{path} was changed after it was written (its sha256 differs); {_advice(path, kind)}"
-        )
+        raise StoreError(f"{path} was changed (its sha256 differs); {_advice(path, kind)}")
     return record
 
 
@@ -702,7 +698,7 @@ def _read_content(path: Path, kind: _Kind) -> Any:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(_why_missing(path, kind)) from error
     except OSError as error:
-        raise StoreError(f"{path} can't be read: {error.strerror}; make it readable") from error
+        raise StoreError(f"can't read {path}: {error.strerror}; make it readable") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
 
@@ -780,8 +776,7 @@ def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
     if then != now:
         server_differences.append(f"the server: {then} then, {now} now")
     raise StoreError(
-        f"the server answers otherwise than when {path} was begun; serve the model as it was then, or choose "
-        "another folder",
+        f"the server answers differently than when {path} began; serve the same model, or choose another folder",
         server_differences,
     )
 

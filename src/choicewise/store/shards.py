@@ -21,15 +21,15 @@ def refuse_part(path: Path, manifest: Manifest) -> None:
     """Raise UsageError if the folder holds a part of a run that is not merged yet."""
     shard = manifest.shard
     if shard is not None and not shard.whole and not shard.engines:
-        makes = "`choicewise merge` makes the run of it and of the others"
-        raise UsageError(f"{path} is {part_of(shard)} and no run by itself; {makes}")
+        makes = "run `choicewise merge` on all parts"
+        raise UsageError(f"{path} is only {part_of(shard)}; {makes}")
 
 
 def not_complete(path: Path, manifest: Manifest) -> str:
     """Say that a run is not complete, and what completes it."""
     shard = manifest.shard
     if shard is not None and not shard.whole and shard.engines:
-        return f"{path} holds {part_of(shard)}; `choicewise merge` makes the whole run of it and of the others"
+        return f"{path} has {part_of(shard)}; run `choicewise merge` on all parts"
     return f"{path} is not complete; run the same `{manifest.writer}` command again to resume"
 
 
@@ -43,10 +43,8 @@ def check_shard(path: Path, existing: Manifest, wanted: Manifest) -> None:
     part_here = "the whole run" if here is None else part_of(here)
     # A merged folder is not continued, even with the same shards.
     if part_there != part_here or there is None or there.engines:
-        raise StoreError(
-            f"{path} holds {part_there}, and {part_here} is asked for; choose another folder"
-        )
+        raise StoreError(f"{path} has {part_there}, not {part_here}; choose another folder")
     if existing.protocols.keys() != wanted.protocols.keys():
         raise StoreError(
-            f"{path} holds {part_there} under other protocols; ask all shards the same, in new folders"
+            f"{path} has {part_there} under other protocols; run all shards alike, in new folders"
         )

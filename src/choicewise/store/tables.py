@@ -170,15 +170,13 @@ def read_listed(path: Path, listed: FileRecord | None) -> bytes:
         # Read once, so that what is checked is what is used.
         content = read_bytes(path, TABLE)
     except FileNotFoundError as error:
-        raise StoreError(f"{path} is missing though the manifest lists it; {_RESTORE}") from error
+        raise StoreError(f"{path} is missing; {_RESTORE}") from error
     except OSError as error:
         raise StoreError(
-            f"{path} can't be read: {error.strerror}; make it readable, or {_RESTORE}"
+            f"can't read {path}: {error.strerror}; make it readable, or {_RESTORE}"
         ) from error
     if fingerprint(content) != listed:
-        raise StoreError(
-            f"{path} is not the file the manifest describes (size or sha256 differ); {_RESTORE}"
-        )
+        raise StoreError(f"{path} was changed (size or sha256 differ); {_RESTORE}")
     return content
 
 
@@ -269,7 +267,7 @@ def check_items(run: Path, manifest: Manifest) -> None:
     reason = _table_damage(path, manifest.files.get(ITEM_FILE), ITEMS)
     if reason:
         advice = "run the same command again, or see `choicewise doctor`"
-        raise StoreError(f"{path} is not the file the manifest describes: it {reason}; {advice}")
+        raise StoreError(f"{path} is damaged: it {reason}; {advice}")
 
 
 def _table_damage(path: Path, listed: FileRecord | None, schema: pa.Schema) -> str | None:
@@ -287,9 +285,9 @@ def damage(path: Path, listed: FileRecord | None) -> str | None:
         with open_file(path) as file:
             size = file.seek(0, io.SEEK_END)
             if size > TABLE:
-                return f"has {size:,} bytes, and at most {TABLE:,} are read"
+                return f"has {size:,} bytes, over the limit of {TABLE:,}"
             if size != listed.bytes:
-                return f"has {size:,} bytes, and had {listed.bytes:,} when it was written"
+                return f"has {size:,} bytes instead of {listed.bytes:,}"
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
@@ -297,7 +295,7 @@ def damage(path: Path, listed: FileRecord | None) -> str | None:
     except OSError as error:
         return f"can't be read: {error.strerror}"
     if digest != listed.sha256:
-        return "was changed since it was written (its sha256 differs)"
+        return "was changed (its sha256 differs)"
     return None
 
 
@@ -308,7 +306,7 @@ def other_version(path: Path, schema: pa.Schema) -> str | None:
     except StoreError as error:
         if isinstance(error.__cause__, Refused):
             return f"is not unpacked: {error.__cause__}"
-        return "holds no table that this version of Choicewise writes"
+        return "has no table of this version of Choicewise"
     return None
 
 
@@ -400,15 +398,13 @@ def _opened(
             _check_schema(path, file, schema)
             yield file, unpacked(content, columns, whole)
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"{path} can't be read ({error}); {_RESTORE}") from error
+        raise StoreError(f"can't read {path} ({error}); {_RESTORE}") from error
 
 
 def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:
     if file.schema_arrow != _selected(schema, _present(file, schema.names)):
         advice = "evaluate again into a new folder"
-        raise StoreError(
-            f"{path} has another schema than this version of Choicewise writes; {advice}"
-        )
+        raise StoreError(f"{path} has the schema of another version of Choicewise; {advice}")
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:

@@ -55,7 +55,7 @@ def _bytes(
     if ways > LIMIT:
         return prompt.refused(
             f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
-            f"more than the {LIMIT} that boundary:bytes takes; use boundary:heal or a shorter continuation"
+            f"over the limit {LIMIT} of boundary:bytes; use boundary:heal or a shorter continuation"
         )
     offsets = tuple(range(len(end), len(text) + 1))
     return prompt._replace(span=ByteProbability(span.context, text, offsets, gold=span.gold))
@@ -81,8 +81,8 @@ def _word(
     words = request.vocabulary
     if not words.marks_words:
         raise ModelError(
-            "the tokens of this model do not mark where words begin, which boundary:word needs; "
-            "use boundary:bytes, or boundary:lcp where they mark where words end"
+            "boundary:word needs tokens that mark where words begin; "
+            "use boundary:bytes, or boundary:lcp if they mark where words end"
         )
     text_before = words.spelled(span.context[-1:].tolist())
     first_text = words.spelled(span.continuation[:1].tolist())
@@ -92,7 +92,7 @@ def _word(
         begins = words.unspaced
     else:
         return prompt.refused(
-            f"no word begins where continuation {choice!r} does, as boundary:word needs"
+            f"continuation {choice!r} begins inside a word; boundary:word needs a new one"
         )
     prompt = prompt._replace(before=Mass(span.context, begins))
     last_text = words.spelled(span.continuation[-1:].tolist())
@@ -269,7 +269,7 @@ def package_spans(
     tokenizer = encodings.tokenizer
     if tokenizer.bos_id is None:
         return ChoicePrompt(
-            None, missing="the package surprisal needs a BOS, and the tokenizer names none"
+            None, missing="the package surprisal needs a BOS, but the tokenizer has none"
         )
     text = context + continuation
     (tokens,) = encodings.contexts([text])
@@ -344,7 +344,7 @@ def select_spans(
     stands_for_bytes = any(tokenizer.token_bytes[token] for token in healed)
     subtracts = stands_for_bytes and context.endswith(text_of_healed)
     if subtracts and not last:
-        missing = f"the prompt {context!r} is too short for select, which goes back two tokens"
+        missing = f"the prompt {context!r} is too short: select goes back two tokens"
         return ChoicePrompt(None, missing=missing)
     first = max(last, 1)
     removed = None

@@ -83,7 +83,9 @@ class ChatTemplate(BoundedProcess):
     module = "choicewise.tokens.chat_template"
     limits = TEMPLATES
     called = "the model's chat template"
-    remedy = "read it (chat_template in tokenizer_config.json, or chat_template.jinja), or ask without a chat"
+    remedy = (
+        "check chat_template in tokenizer_config.json or chat_template.jinja, or leave out the chat"
+    )
     error = ModelError
     is_served: ClassVar[bool] = False
     """True if a server renders the messages."""
@@ -115,17 +117,15 @@ class ChatTemplate(BoundedProcess):
         if refusal is not None and messages[0].role == "system":
             text, refusal = self._rendered(turns[1:], arguments)
         if refusal is not None:
-            remedy = "ask without a chat, or in the other form of it: turns or message"
+            remedy = "leave out the chat, or use its other form: turns or message"
             raise ModelError(
                 f"the model's chat template refuses the messages ({refusal}); {remedy}"
             )
         if not self._shows_the_user:
-            raise ModelError(
-                "the model's chat template leaves out what the user says; ask without a chat"
-            )
+            raise ModelError("the model's chat template drops the user's text; leave out the chat")
         if has_half_character(text):
             raise ModelError(
-                "the model's chat template gives halves of characters (surrogates); ask without a chat"
+                "the model's chat template writes broken characters (surrogates); leave out the chat"
             )
         self._texts.put(key, text)
         return text

@@ -229,7 +229,7 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     vocabulary = tokenizer.get("model", {}).get("vocab")
     if not vocabulary:
         raise ModelError(
-            "tokenizer.json holds no model.vocab; save the tokenizer again with save_pretrained()"
+            "tokenizer.json has no model.vocab; save the tokenizer again with save_pretrained()"
         )
     if isinstance(vocabulary, Mapping):
         ids: dict[str, int] = dict(vocabulary)

@@ -49,10 +49,7 @@ def test_a_shard_alone_says_nothing(
 ) -> None:
     monkeypatch.chdir(parts)
     told = choicewise(*words, code=2)
-    assert (
-        "is shard 1 of 3 and no run by itself; `choicewise merge` makes the run of it"
-        in told.stderr
-    )
+    assert "is only shard 1 of 3; run `choicewise merge` on all parts" in told.stderr
     assert {path.name for path in parts.iterdir()} == {"1", "2"}
 
 
@@ -69,10 +66,7 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
     assert line == f"choicewise {' '.join(LINE)} --shard 3/3 --out parts/3"
     some = choicewise("merge", "parts", "--out", "some", "--allow-missing", "--json", code=0)
     assert any(row["missing"] for row in json.loads(some.stdout))
-    assert (
-        "some holds shards 1 and 2 of 3, merged; `choicewise merge` makes the whole run"
-        in some.stderr
-    )
+    assert "some has shards 1 and 2 of 3, merged; run `choicewise merge`" in some.stderr
     assert choicewise(*line.replace("parts/3", "3").split()[1:], code=0).stdout == ""
     merged = json.loads(choicewise("merge", "some", "3", "--out", "run", "--json", code=0).stdout)
     assert merged == json.loads(choicewise(*LINE, "--out", "whole", "--json", code=0).stdout)

@@ -132,7 +132,7 @@ def test_a_server_with_another_model_of_the_same_name_is_refused(tmp_path: Path)
         refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=StoreError.exit_code)
     finally:
         server.kill()
-    assert "the server answers otherwise than when" in refused.stderr
+    assert "the server answers differently than when" in refused.stderr
     assert observations(out) == before
 
 

@@ -35,7 +35,7 @@ from choicewise.table import cell_texts, heading
 from tests.helpers.commands import choicewise
 from tests.helpers.protocols import mmlu_protocol
 
-pytestmark = pytest.mark.filterwarnings("ignore:protocol .* is for no question of")
+pytestmark = pytest.mark.filterwarnings("ignore:protocol .* fits no question of")
 
 Told = Callable[[Sequence[str]], Sequence[float]]
 """From the options in the order in which they are shown to a probability for each."""

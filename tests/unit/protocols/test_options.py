@@ -185,11 +185,9 @@ def test_items_that_a_change_does_not_fit_are_refused_and_counted() -> None:
     for name in ("none-of-the-others", CONTROL):
         with pytest.raises(DataError, match="item several has 2 right and 2 wrong options"):
             prepare(name, several)
-        with pytest.raises(
-            DataError, match="item alone has 1 right and 0 wrong options, not one that is right"
-        ):
+        with pytest.raises(DataError, match="item alone has 1 right and 0 wrong options"):
             prepare(name, alone)
-    with pytest.raises(DataError, match="item alone has no options to choose from"):
+    with pytest.raises(DataError, match="item alone has no options, so none"):
         prepare("dont-know", alone)
     assert prepare("dont-know", several).gold == (0, 2)
     above = replace(ITEM, id="above", choices=("red", "tall", "salty", "All of these"))

@@ -50,7 +50,7 @@ from tests.paths import ROOT
         ({"shots": True}, "shots is True; it must be int"),
         ({"limit": 1.5}, "limit is 1.5; it must be int or None"),
         ({"shots": -1}, "shots is -1; it can't be negative"),
-        ({"header": "\ud800"}, "header holds a lone surrogate"),
+        ({"header": "\ud800"}, "header has a lone surrogate"),
         (
             {"score": "pmi"},
             "score pmi with null None: the scores pmi, dc_pmi, normalised_pmi, domain_conditional need",
@@ -388,15 +388,15 @@ def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("|ties:first", "|tie:first", "'tie:first' names no axis; did you mean ties?"),
+        ("|ties:first", "|tie:first", "'tie:first' is not an axis; did you mean ties?"),
         ("|ties:first", "|ties", "part 'ties' has no colon; write AXIS:VALUE"),
-        ("|ties:first", "", "leaves out ties; every axis"),
-        ("|ties:first", "|ties:first|ties:first", "states axis ties twice"),
+        ("|ties:first", "", "leaves out ties"),
+        ("|ties:first", "|ties:first|ties:first", "has axis ties twice"),
         ("|shots:5", "|shots:five", "axis shots is 'five'; it must be a whole number"),
         ("|shots:5", "|shots:-", "axis shots is '-'; it must be a whole number"),
         ("|shots:5", "|shots:-5", "axis shots is '-5'; it must be a whole number"),
         ("|shots:5", "|shots:²", "axis shots is '²'; it must be a whole number"),
-        ("|header:", "|header:%FF", "axis header holds bytes that are not UTF-8: '%FF'"),
+        ("|header:", "|header:%FF", "axis header has bytes that are not UTF-8: '%FF'"),
         ("|ties:first", "|ties:last", "axis ties is 'last'; it must be one of first, split"),
         ("|score:sum", "|score:pmi", "score pmi with null None"),
     ],

@@ -515,9 +515,9 @@ def test_a_malformed_request_is_named(change: dict[str, Any], message: str) -> N
 def test_a_file_of_something_else_is_refused_by_line(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     for text, message in (
-        ("{", "line 1: no JSON"),
-        ("[]", "line 1: no JSON object"),
-        ("", "holds no requests"),
+        ("{", "line 1: not valid JSON"),
+        ("[]", "line 1: not a JSON object"),
+        ("", "has no requests"),
     ):
         file.write_text(text)
         with pytest.raises(DataError, match=message):

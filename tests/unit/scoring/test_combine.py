@@ -317,7 +317,7 @@ def test_select_spans_scores_a_healed_token() -> None:
     [
         ("xab", "", "leaves select no token"),
         ("xyb", "c", None),
-        ("x", "yz", "too short for select"),
+        ("x", "yz", "too short: select"),
     ],
 )
 def test_select_spans_says_where_select_stops(

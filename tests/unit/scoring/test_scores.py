@@ -403,7 +403,7 @@ def test_only_a_row_without_the_score_lacks_something() -> None:
     rows = continuations([[row(" a"), row(" b"), row(" c"), row(" d", -3.0)]])
     observed = replace(rows, totals=totals, token_counts=lengths)
     told = [LACKS[code] for code in lacking(SCORES["token_mean"], observed, None)]
-    assert [text.partition(":")[0] for text in told] == ["", "the log has no token counts", "", ""]
+    assert [text.partition(";")[0] for text in told] == ["", "the log has no token counts", "", ""]
     assert not lacking(SCORES["token_mean"], rows, None).any()
 
 

@@ -114,7 +114,7 @@ def test_a_protocol_as_an_earlier_version_spelled_it_goes_on_and_stays_so(tmp_pa
         assert run.manifest.protocols == {"p": then}
     assert state(tmp_path) == before
     other = {"p": signature(mmlu_protocol(chat="turns"))}
-    assert_refused(tmp_path, "another protocol under the name p", protocols=other)
+    assert_refused(tmp_path, "another protocol called p", protocols=other)
 
 
 def test_the_engine_is_described_once_and_what_blocks_took_adds_up_beside_it(
@@ -167,7 +167,7 @@ def test_an_observation_may_have_a_total_and_no_tokens(tmp_path: Path) -> None:
             {"selection": records.Selection(sample=3, seed=1)},
             "sample is None there and 3 here; selection seed",
         ),
-        ({"protocols": {"p": "another signature"}}, "another protocol under the name p"),
+        ({"protocols": {"p": "another signature"}}, "another protocol called p"),
     ],
 )
 def test_another_measurement_is_refused(filled: Path, changes: dict[str, Any], reason: str) -> None:
@@ -183,7 +183,7 @@ def test_the_difference_to_another_measurement_is_named_with_both_ways_on(tmp_pa
     }
     with store.open_folder(tmp_path, replace(MANIFEST, **there), {}):
         pass
-    ways = "go on there with the old selection, or choose another folder"
+    ways = "continue there with the old selection, or choose another folder"
     reason = f"(selection limit is 2 there and 3 here); {ways}"
     assert_refused(
         tmp_path, re.escape(reason), **{**there, "selection": records.Selection(limit=3)}
@@ -299,7 +299,7 @@ def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(
     assert tables.read_items(filled, found).to_pylist() == [ITEM._asdict()]
     damage_file(filled / "items.parquet", damage)
     before = state(filled)
-    with pytest.raises(StoreError, match=r"items\.parquet .*evaluate again into a new folder"):
+    with pytest.raises(StoreError, match=r"items\.parquet.*evaluate again into a new folder"):
         tables.read_items(filled, found)
     if damage == "a folder":
         assert_refused(filled, r"items\.parquet can't be written")
@@ -336,7 +336,7 @@ def test_a_damaged_block_is_asked_again_and_the_others_are_kept(
 def test_an_edited_manifest_is_not_believed(filled: Path) -> None:
     path = filled / "manifest.json"
     path.write_text(path.read_text().replace('"name": "m"', '"name": "GPT-9"'))
-    with pytest.raises(StoreError, match="was changed after it was written"):
+    with pytest.raises(StoreError, match="was changed"):
         store.read_manifest(filled)
 
 
@@ -351,7 +351,7 @@ def test_the_item_table_is_listed_with_size_and_sha256_or_refused(
         listed,
         listed,
     )
-    with pytest.raises(StoreError, match=r"items\.parquet is not the file the manifest describes"):
+    with pytest.raises(StoreError, match=r"items\.parquet was changed"):
         tables.read_items(filled, replace(store.read_manifest(filled), files={}))
 
 
@@ -364,9 +364,9 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
         path, records.ITEMS, tables.fingerprint(path.read_bytes())
     ).to_pylist() == [ITEM._asdict()]
     for listed in (tables.fingerprint(b""), None):
-        with pytest.raises(StoreError, match="not the file"):
+        with pytest.raises(StoreError, match="was changed"):
             tables.read_table(path, records.ITEMS, listed)
-    with pytest.raises(StoreError, match="another schema"):
+    with pytest.raises(StoreError, match="has the schema of another version"):
         tables.read_table(path, tables.SCHEMAS["spans"], tables.fingerprint(path.read_bytes()))
     files = tables.write_block(tmp_path, "00000", TABLES)
     block = records.BlockRecord(
@@ -380,7 +380,7 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
     )
     folder = tmp_path / "blocks" / "00000"
     (folder / "observations.parquet").rename(folder / "spans.parquet")
-    with pytest.raises(StoreError, match="another schema"):
+    with pytest.raises(StoreError, match="has the schema of another version"):
         tables.read_blocks(tmp_path, [block], "spans")
 
 

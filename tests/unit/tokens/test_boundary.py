@@ -349,7 +349,7 @@ def test_the_package_needs_a_bos_and_both_need_text() -> None:
     tokens = ByteTokenizer()
     tokens.bos_id = None
     refused = package_spans(Encodings(tokens, "none"), "a", "b", None).missing
-    assert refused == "the package surprisal needs a BOS, and the tokenizer names none"
+    assert refused == "the package surprisal needs a BOS, but the tokenizer has none"
     assert all(find(MERGING, "a", "", None).missing for find in (char_spans, package_spans))
 
     class Deaf(ByteTokenizer):

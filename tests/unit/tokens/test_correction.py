@@ -231,7 +231,7 @@ def test_what_is_scored_is_the_text(name: str, case: str) -> None:
             assert scored_bytes(tokens, exact) == text
             assert exact.span.continuation.tolist() == list(choice.encode())
         else:
-            assert "more than the 4096" in exact.missing
+            assert "over the limit 4096" in exact.missing
     assert any(one.missing is None for one in asked["bytes"])
 
 
@@ -298,10 +298,10 @@ def test_word_pieces_are_scored_where_they_spell_the_text_and_lossy_where_they_l
             "bytes",
             "x",
             " a text that is far too long to be spelled in every way there is",
-            "more than the 4096",
+            "over the limit 4096",
         ),
         ("word", "retu", "rns", None),
-        ("word", "The (", "x", "no word begins"),
+        ("word", "The (", "x", "begins inside a word"),
         ("bytes", "x", "", "nothing to score"),
     ],
 )
@@ -320,7 +320,7 @@ def test_an_empty_choice_has_no_bytes_even_after_a_merge_and_tokens_that_mark_no
     empty, other = under("bytes", "aa", ["", "b"])
     assert empty.missing == "continuation '' leaves nothing to score: it has no tokens"
     assert other.missing is None
-    with pytest.raises(ModelError, match="do not mark where words begin"):
+    with pytest.raises(ModelError, match="boundary:word needs tokens"):
         under("word", "a", ["b"])
 
 

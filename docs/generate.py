@@ -25,6 +25,7 @@ from choicewise.cli.analysis import ReportCommand, described
 from choicewise.cli.commands import help_record
 from choicewise.data.benchmarks import benchmarks
 from choicewise.data.files import ROW_READERS
+from choicewise.page.document import write_page
 from choicewise.ports import Analysis, LogReader, Writer, all_of
 from choicewise.protocols.catalogue import Entry, entries, groups, suite, suite_names
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
@@ -138,7 +139,9 @@ def python_page() -> str:
         " `.to_pylist()`. Everything is loaded when it is used.",
     ]
     for name in sorted(choicewise.__all__, key=lambda name: (name[0].isupper(), name)):
-        parts += member_parts(f"choicewise.{name}", getattr(choicewise, name), 2)
+        # A package that is loaded hides the function of its name.
+        thing = write_page if name == "page" else getattr(choicewise, name)
+        parts += member_parts(f"choicewise.{name}", thing, 2)
     parts.append("## Errors")
     parts.append(docstring(errors))
     kinds = [errors.ChoicewiseError, *errors.ChoicewiseError.__subclasses__(), errors.MissingData]
@@ -559,8 +562,30 @@ def docstring_text(thing: Any) -> str:
 
 
 def docstring(thing: Any) -> str:
-    """A docstring as Markdown."""
-    return "\n\n".join(marked(part) for part in paragraphs(docstring_text(thing)))
+    """A docstring as Markdown; a list of parameters has their types and defaults."""
+    parts = []
+    for part in re.split(r"\n\s*\n", inspect.cleandoc(docstring_text(thing))):
+        if part.startswith("- "):
+            parts.append(parameter_list(part, inspect.signature(thing).parameters))
+        else:
+            parts.append(marked(plain(part)))
+    return "\n\n".join(parts)
+
+
+def parameter_list(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """A list of a docstring, with the type and the default of the parameter that an item begins with."""
+    lines = []
+    for item in re.split(r"(?m)^- ", text)[1:]:
+        name, colon, meaning = plain(item).partition("``: ")
+        parameter = parameters.get(name.removeprefix("``"))
+        line = marked(plain(item))
+        if colon and parameter is not None:
+            facts = f"`{kind_of(parameter.annotation)}`"
+            if parameter.default is not parameter.empty:
+                facts += f", default `{spelled(parameter.default)}`"
+            line = f"`{parameter.name}` ({facts}): {marked(meaning)}"
+        lines.append(f"- {line}")
+    return "\n".join(lines)
 
 
 def plain(text: str) -> str:

@@ -15,14 +15,27 @@ if TYPE_CHECKING:
 
 _KERNEL = {
     "Run": "choicewise.results.run",
+    "compare": "choicewise.running.front",
     "evaluate": "choicewise.running.evaluate",
+    "ladder": "choicewise.running.front",
     "load_model": "choicewise.models.load",
     "open_dataset": "choicewise.data.open",
     "open_run": "choicewise.results.run",
+    "page": "choicewise.page.document",
     "read_rendered": "choicewise.requests.render",
     "score": "choicewise.running.score_texts",
+    "sweep": "choicewise.running.sweep",
 }
 """Public name of the kernel → its module."""
+
+_FUNCTIONS = {
+    "compare": "compare_runs",
+    "ladder": "climb",
+    "page": "write_page",
+    "score": "score_texts",
+    "sweep": "evaluate_all",
+}
+"""Public name → the name in its module, if that differs."""
 
 __version__ = "0.1.0"
 
@@ -33,8 +46,7 @@ def __getattr__(name: str) -> object:
     module = _KERNEL.get(name) or _modules().get(name)
     if module is None:
         raise AttributeError(f"module 'choicewise' has no attribute {name!r}")
-    function = "score_texts" if name == "score" else name
-    value = getattr(import_module(module), function)
+    value = getattr(import_module(module), _FUNCTIONS.get(name, name))
     # The kernel's runs do not import charts; a run gets its method when both are loaded.
     if "choicewise.results.run" in sys.modules:
         import_module("choicewise.results.run").Run.chart = _chart

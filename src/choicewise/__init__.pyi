@@ -9,25 +9,33 @@ from choicewise.extensions.training.bundles.bundle import open_bundle
 from choicewise.extensions.training.bundles.write import write_bundle
 from choicewise.extensions.training.in_loop import InLoop
 from choicewise.models.load import load_model
+from choicewise.page.document import write_page as page
 from choicewise.requests.render import read_rendered
 from choicewise.results.run import Run, open_run
 from choicewise.running.evaluate import evaluate
+from choicewise.running.front import climb as ladder
+from choicewise.running.front import compare_runs as compare
 from choicewise.running.score_texts import score_texts as score
+from choicewise.running.sweep import evaluate_all as sweep
 
 __all__ = [
     "InLoop",
     "Run",
+    "compare",
     "evaluate",
     "export",
     "import_answers",
     "import_log",
+    "ladder",
     "load_harness_tasks",
     "load_model",
     "open_bundle",
     "open_dataset",
     "open_run",
+    "page",
     "read_rendered",
     "score",
+    "sweep",
     "write_bundle",
 ]
 

@@ -481,13 +481,14 @@ def _show_run(
     from choicewise.protocols.between import MARK
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
+    from choicewise.running.front import named_end, refuse_same
     from choicewise.store.shards import not_complete
 
     folder = one_run(folder)
     run = open_run(folder)
-    first, first_word = _named(start, run)
-    last, last_word = _named(end, run)
-    _refuse_same(first, last)
+    first, first_word = named_end(start, run)
+    last, last_word = named_end(end, run)
+    refuse_same(first, last)
 
     def line() -> str:
         """Return the command that adds all protocols between the two; tells on stderr if it lacks paths."""
@@ -530,12 +531,13 @@ def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: b
     from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import one
     from choicewise.results.run import open_run
+    from choicewise.running.front import refuse_same
     from choicewise.running.job import job_of
     from choicewise.running.work import check_all
 
     first = one(start)
     last = one(end)
-    _refuse_same(first, last)
+    refuse_same(first, last)
     # Without examples the ends would be other protocols than those that are named, so that is an error.
     job = job_of({**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"})
     ends = {first.name: first.protocol, last.name: last.protocol}
@@ -572,11 +574,12 @@ def _print(
     from choicewise.protocols.catalogue import names
     from choicewise.report.comparison import ladder_table
     from choicewise.results.ladder import both_ways
+    from choicewise.running.front import measured
 
     if metrics is None:
         ladders = [both_ways(run, start, end, names())]
     else:
-        ladders = [both_ways(*_measured(run, start, end, metric), names()) for metric in metrics]
+        ladders = [both_ways(*measured(run, start, end, metric), names()) for metric in metrics]
     rest = None
     if line is not None and ladders[0].coarse:
         rest = line()
@@ -604,28 +607,6 @@ def _print(
         show("to add the protocols between:", rest)
 
 
-def _measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End]:
-    """Return the run and the two ends under a metric; UsageError if an end can't have it, or both become the same."""
-    from choicewise.protocols.between import apply_metrics
-
-    new_start = _under_metric(start, metric)
-    new_end = _under_metric(end, metric)
-    if new_start.protocol == new_end.protocol:
-        raise UsageError(
-            f"{start.name} and {end.name} are the same protocol under {metric}; name two "
-            "protocols that differ in it"
-        )
-    recipes = apply_metrics(run.protocols, [metric]).protocols
-    return run.under(recipes), new_start, new_end
-
-
-def _under_metric(end: End, metric: str) -> End:
-    from choicewise.protocols.between import End, under_metrics
-
-    ((name, protocol),) = under_metrics({end.name: end.protocol}, [metric]).items()
-    return End(name, protocol, end.label)
-
-
 def _tell_example(run: Run, climbed: Ladder) -> None:
     """Tell the command that shows an item which the greatest step turns right, or wrong."""
     steps = [step for step in climbed.steps if step.gained_items or step.lost_items]
@@ -639,35 +620,6 @@ def _tell_example(run: Run, climbed: Ladder) -> None:
         items = greatest.gained_items
     line = command_line("explain", run.folder, "--item", items[0])
     tell(f"an item that {greatest.axes[0].axis} turns {turns}: `{line}`")
-
-
-def _named(text: str, run: Run) -> tuple[End, str]:
-    """Return the protocol of the run under this name, else of the catalogue, and its word in a command line."""
-    from choicewise.protocols.between import End
-    from choicewise.protocols.catalogue import names, one
-    from choicewise.protocols.protocol import signature
-    from choicewise.results.run import meanings_of, warn_of_variants
-
-    if text in run.protocols:
-        published = {name: recipe for recipe, name in names().items() if name == text}
-        protocol = run.protocols[text]
-        if run.on_its_split(published).get(text) != protocol:
-            return End(text, protocol, text), signature(protocol)
-        return one(text), text
-    end = one(text)
-    meanings = meanings_of(end.name, run)
-    warn_of_variants(meanings, run.folder)
-    (meaning,) = meanings
-    if meaning.name == meaning.meant:
-        return end, text
-    return End(meaning.name, meaning.protocol, meaning.name), meaning.name
-
-
-def _refuse_same(start: End, end: End) -> None:
-    if start.protocol == end.protocol:
-        raise UsageError(f"{start.name} and {end.name} are the same protocol; name two that differ")
-    if start.name == end.name:
-        raise UsageError(f"two protocols are called {start.name}; rename one of the files")
 
 
 def token_savings(spent: Spent) -> str:

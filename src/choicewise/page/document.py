@@ -45,6 +45,7 @@ from choicewise.report.findings import doubts
 from choicewise.report.tables import average_tables
 from choicewise.results.finding import finding
 from choicewise.results.ladder import Effect
+from choicewise.results.run import Run
 from choicewise.util.files import disk_errors, new_folder, write_text
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import counted, quoted, shortened
@@ -103,19 +104,31 @@ class Written:
 
 
 def write_page(
-    runs: Iterable[str | Path], out: Path, items: int | None = None, metrics: Sequence[str] = ()
+    runs: str | Path | Run | Iterable[str | Path | Run],
+    out: str | Path,
+    items: int | None = None,
+    metrics: Sequence[str] = (),
 ) -> Written:
-    """Write the page of ``runs`` to the file ``out``, with the numbers of further ``metrics``.
+    """Write the page of runs: an HTML file that opens from disk.
 
-    ``items``: so many of those that flip most are written in full, in the page as far as there is room and else beside
-    it; None: as many as are made quickly. Raises UsageError for an ``out`` that can't be a page and StoreError for one
-    that can't be written, before anything is computed, and UsageError for a metric that no protocol can have.
+    - ``runs``: a run, its folder or a folder of runs, or several of these.
+    - ``out``: the file, which ends in ``.html``.
+    - ``items``: how many of the items that flip most are written in full, in the page as far as
+      there is room and else beside it; None: as many as are made quickly.
+    - ``metrics``: further numbers of the same observations.
+
+    Raises UsageError for an ``out`` that can't be a page and StoreError for one that can't be
+    written, before anything is computed, and UsageError for a metric that no protocol can have.
     """
+    out = Path(out)
+    if isinstance(runs, str | Path | Run):
+        runs = [runs]
+    folders = [run.folder if isinstance(run, Run) else run for run in runs]
     folder = out.with_suffix(".items")
     check_libraries()
     _check_names(out, folder)
     _check_writable(out)
-    content = Content(read_study(runs, metrics, needed=True))
+    content = Content(read_study(folders, metrics, needed=True))
     inside = inside_items(content, items)
     further = inside.rest(content, _most(content, items))
     parts: list[Part] = []

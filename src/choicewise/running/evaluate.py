@@ -92,33 +92,40 @@ def evaluate(
     job: Job | None = None,
     command: Sequence[str] = (),
 ) -> Run:
-    """Score ``data`` with ``model`` under all ``protocols``, and return the run in the folder
-    ``out``.
+    """Score ``data`` with ``model`` under ``protocols``, and return the run in the folder ``out``.
 
     A folder of the same measurement is continued, and only missing observations are computed.
     Protocols that need no new observations cost nothing.  Prompts that a server did not answer in
     earlier calls are sent once more.
 
-    ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  Those that
-    the model does not support are refused with a warning, and the others are evaluated.  ``limit``:
-    the first items of each subject.  ``sample``: how many items in all, drawn by ``seed`` (1 by
-    default) from every subject in proportion to its size.  ``shots``: examples in each prompt.  By
-    default there are as many as published; protocols have none, with a warning, if the data are no
-    benchmark's and have no split for them, and "error" raises DataError instead.  ``rendered``:
-    requests that another tool rendered.  ``skip_bad_items``: count items that fit no prompt as
-    missing instead of raising DataError.
+    - ``model``: a name as for :func:`choicewise.load_model`, or a loaded model.
+    - ``data``: a path or a name as for :func:`choicewise.open_dataset`, or an open dataset.
+    - ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  Those
+      that the model does not support are refused with a warning, and the others are evaluated.
+    - ``out``: the folder of the run.
+    - ``subjects``: only these.
+    - ``limit``: the first items of each subject.
+    - ``sample``: how many items in all, drawn from every subject in proportion to its size.
+    - ``seed``: of the sample, 1 by default.
+    - ``shots``: examples in each prompt, by default as many as published.  For data that are no
+      benchmark's, what they lack is changed with a warning: no examples, another split or number of
+      choices; "error" raises DataError instead.
+    - ``rendered``: requests that another tool rendered.
+    - ``skip_bad_items``: count items that fit no prompt as missing instead of raising DataError.
+    - ``executor``: "local" computes here; "ray" computes on a Ray cluster.  The numbers are the
+      same, to the bit on devices of one kind with one number of threads.
+    - ``workers``: processes, each with a copy of the model (and a GPU, if there are several).
+    - ``progress``: gets (done, total); True prints lines on stderr.
+    - ``say``: gets lines about answers that servers gave late, and about workers that die, are
+      refused or are waited for.
+    - ``shard``: "2/4" computes the second of four parts, in a folder of its own; the numbers can be
+      read once all parts are merged (:mod:`choicewise.extensions.cluster.merge`).
+    - ``job``: what the manifest keeps of these arguments, by default the arguments, if model and
+      data are names.
+    - ``command``: the words of the command line that the manifest keeps.
 
-    ``executor``: "local" computes here, with ``workers`` above 1 in as many processes, each with a
-    copy of the model (and a GPU, if there are several); "ray" computes on a Ray cluster.  The
-    numbers are the same, to the bit on devices of one kind with one number of threads.
-    ``shard="2/4"``: compute the second of four parts, in a folder of its own; the numbers can be
-    read once all parts are merged (:mod:`choicewise.extensions.cluster.merge`).
-
-    ``progress`` is called with (done, total); True prints lines on stderr.  ``say`` gets lines
-    about answers that servers gave late, and about workers that die, are refused or are waited for.
-    ``job``: what the manifest keeps of these arguments, by default the arguments, if model and data
-    are names.  ``command``: the words of the command line that the manifest keeps.  Raises
-    DataError, ProtocolError, ModelError, StoreError and UsageError (:mod:`choicewise.errors`).
+    Raises DataError, ProtocolError, ModelError, StoreError and UsageError
+    (:mod:`choicewise.errors`).
     """
     _check_lists(protocols, subjects)
     arguments = job_of(

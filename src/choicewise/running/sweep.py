@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from choicewise.ports import Sharing
 from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
+from choicewise.results.run import Run, open_run
 from choicewise.results.summary import keep_summary
 from choicewise.running.answer import OneProcess, Pool, executor_of, loading_options
 from choicewise.running.evaluate import compute
@@ -32,11 +34,14 @@ from choicewise.running.job import (
     OpenedSource,
     Source,
     Task,
+    job_of,
     open_all,
+    read_plan,
     refuse,
     sources_of,
 )
 from choicewise.running.progress import Progress, SweepProgress
+from choicewise.running.tasks import sources_of as task_sources
 from choicewise.running.work import how_asked, served_model
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
@@ -129,6 +134,39 @@ def sweep(
             has_begun = any((folder / cell.folder / MANIFEST).exists() for cell in runs.cells)
             write_begun(folder, runs.record if has_begun else before)
             raise
+
+
+def evaluate_all(
+    plan: str | Path | Mapping[str, Any],
+    out: str | Path,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[Run]:
+    """Evaluate every model of a plan on all of its data, and return the runs.
+
+    - ``plan``: the path of a TOML file, or a mapping with its keys: ``models`` and ``protocols``,
+      and ``data``, ``shots``, ``score``, ``subjects``, ``limit``, ``sample``, ``seed`` and
+      ``on_bad_item`` as in :func:`choicewise.evaluate`.  A model may be a mapping with ``name``.
+    - ``out``: the folder of all runs; the same call continues in it.
+    - ``progress``: gets (done, total) over all runs.
+    - ``say``: gets a line for each run and each failure.
+
+    A model or dataset that fails is left out with a warning, and the others are evaluated.  Raises
+    UsageError for a faulty plan and StoreError if ``out`` holds other files.
+    """
+    if isinstance(plan, str | Path):
+        job = read_plan(Path(plan))
+    else:
+        job = job_of({"models": None, **plan})
+    audience = Audience(progress=progress or SILENCE.progress, say=say or SILENCE.say)
+    record = sweep(job, out, audience, task_sources(job, fitting=True))
+    for cell in record.missing:
+        warnings.warn(f"{cell.model} on {cell.dataset} is missing: {cell.failure}", stacklevel=2)
+    missing = {cell.folder for cell in record.missing}
+    return [
+        open_run(Path(out) / cell.folder) for cell in record.cells if cell.folder not in missing
+    ]
 
 
 @dataclass(frozen=True)

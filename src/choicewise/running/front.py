@@ -1,0 +1,104 @@
+"""Compare runs and climb between protocols, for Python and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from choicewise.errors import UsageError
+from choicewise.protocols.between import End, apply_metrics, under_metrics
+from choicewise.protocols.catalogue import names, one
+from choicewise.protocols.protocol import signature
+from choicewise.results.compare import Comparison, comparisons
+from choicewise.results.ladder import BothWays, both_ways
+from choicewise.results.run import Run, meanings_of, open_run, warn_of_variants
+from choicewise.results.sweep import one_run
+
+
+def compare_runs(
+    left: Run | str | Path, right: Run | str | Path | None = None, protocols: Sequence[str] = ()
+) -> list[Comparison]:
+    """Say for pairs of numbers whether they are comparable, and why they differ.
+
+    - ``left``: a run, or its folder.
+    - ``right``: another one; None to compare two protocols of ``left``.
+    - ``protocols``: compare under these; by default under each that both runs have.  Two names are
+      the protocol of ``left`` and that of ``right``.
+
+    ``choicewise compare A B`` prints the same.  Raises UsageError if there is nothing to compare.
+    """
+    left_run = _opened(left)
+    right_run = None if right is None else _opened(right)
+    return list(comparisons(left_run, right_run, protocols))
+
+
+def climb(run: Run | str | Path, start: str, end: str, metric: str | None = None) -> BothWays:
+    """Show what each axis changes between two protocols of a run: points, error, items.
+
+    - ``run``: a run, or its folder.
+    - ``start`` and ``end``: names of protocols; an entry with several scores means its first.
+    - ``metric``: another number than accuracy, such as ``"brier"``.
+
+    ``choicewise ladder P Q DIR`` prints the same.  Raises UsageError if the run lacks one of the
+    two, or if both are the same.
+    """
+    opened = _opened(run)
+    first, _ = named_end(start, opened)
+    last, _ = named_end(end, opened)
+    refuse_same(first, last)
+    if metric is not None:
+        opened, first, last = measured(opened, first, last, metric)
+    return both_ways(opened, first, last, names())
+
+
+def _opened(run: Run | str | Path) -> Run:
+    if isinstance(run, Run):
+        return run
+    return open_run(one_run(run))
+
+
+def named_end(text: str, run: Run) -> tuple[End, str]:
+    """Return the protocol that ``text`` names in the run or the catalogue, and its selector."""
+    if text in run.protocols:
+        published = {name: recipe for recipe, name in names().items() if name == text}
+        protocol = run.protocols[text]
+        if run.on_its_split(published).get(text) != protocol:
+            return End(text, protocol, text), signature(protocol)
+        return one(text), text
+    end = one(text)
+    meanings = meanings_of(end.name, run)
+    warn_of_variants(meanings, run.folder)
+    (meaning,) = meanings
+    if meaning.name == meaning.meant:
+        return end, text
+    return End(meaning.name, meaning.protocol, meaning.name), meaning.name
+
+
+def refuse_same(start: End, end: End) -> None:
+    """Raise UsageError if the ends of a ladder are one protocol, or have one name."""
+    if start.protocol == end.protocol:
+        raise UsageError(f"{start.name} and {end.name} are the same protocol; name two that differ")
+    if start.name == end.name:
+        raise UsageError(
+            f"two protocols are called {start.name}; give one of the files another name"
+        )
+
+
+def measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End]:
+    """Return the run and both ends of a ladder under ``metric``.
+
+    Raises UsageError if an end can't have it, or if both become the same.
+    """
+    new_start = _under_metric(start, metric)
+    new_end = _under_metric(end, metric)
+    if new_start.protocol == new_end.protocol:
+        raise UsageError(
+            f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score"
+        )
+    recipes = apply_metrics(run.protocols, [metric]).protocols
+    return run.under(recipes), new_start, new_end
+
+
+def _under_metric(end: End, metric: str) -> End:
+    ((name, protocol),) = under_metrics({end.name: end.protocol}, [metric]).items()
+    return End(name, protocol, end.label)

@@ -227,10 +227,9 @@ def test_what_has_no_content_is_not_there(
 def test_print_has_the_table_and_no_box(tab: Callable[..., Any], address: str, row: Number) -> None:
     page = tab(address)
     dot(page, row).hover()
-    assert not page.locator('[data-chart="strip"] table').is_visible()
     page.emulate_media(media="print")
-    assert page.locator('[data-chart="strip"] table').is_visible()
-    assert page.locator('[data-chart="strip"] tbody tr').first.is_visible()
+    assert page.locator("[data-overview] tbody tr").first.is_visible()
+    assert not page.locator('[data-chart="strip"] table').is_visible()
     assert lines(page) == []
 
 

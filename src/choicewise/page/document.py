@@ -35,15 +35,13 @@ from choicewise.page.embed import (
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.metrics import MetricTable, metric_tables
-from choicewise.page.overview import Overview, overviews, title
+from choicewise.page.overview import Overview, notes, overviews, title
 from choicewise.page.reproduce import recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.ports import PageSections, all_of
-from choicewise.report.findings import doubts
 from choicewise.report.tables import average_tables
-from choicewise.results.finding import finding
 from choicewise.results.ladder import Effect
 from choicewise.results.run import Run
 from choicewise.util.files import disk_errors, new_folder, write_text
@@ -70,22 +68,19 @@ _SPECS: Final[Mapping[str, Spec]] = {
     "effects": lanes.effects_spec,
     "rank": partial(bump.spec, rank=True),
     "score": partial(bump.spec, rank=False),
-    "ranks": lanes.ranks_spec,
     "pair": lanes.pair_spec,
 }
 """The charts of a page."""
 
 _CAPTIONS: Final[Mapping[str, Callable[[Sequence[Record]], str]]] = {
     "strip": strip.caption,
+    "ladder": lanes.ladder_caption,
     "effects": lanes.effects_caption,
     "rank": bump.caption,
     "score": partial(bump.caption, rank=False),
     "pair": lanes.pair_caption,
 }
-"""Captions of charts that depend on their values."""
-
-_FIXED_CAPTIONS: Final = {"ladder": lanes.LADDER_CAPTION, "ranks": lanes.RANKS_CAPTION}
-"""Captions of charts that do not depend on their values."""
+"""Their captions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +120,7 @@ def write_page(
         runs = [runs]
     folders = [run.folder if isinstance(run, Run) else run for run in runs]
     folder = out.with_suffix(".items")
+    # What must fail fails before minutes of computing.
     check_libraries()
     _check_names(out, folder)
     _check_writable(out)
@@ -156,6 +152,7 @@ def write_page(
 def today() -> str:
     """Return the day a page is made, ``21 Nov 2026``; ``SOURCE_DATE_EPOCH`` may set another one."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    # Builds that must be equal byte by byte fix the day.
     moment = int(seconds) if seconds.isdigit() else None
     return time.strftime("%-d %b %Y", time.gmtime(moment))
 
@@ -223,6 +220,7 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     """Return the items that flip most, as many as there is room for and at most so many of each dataset."""
     chunks: list[list[tuple[str, list[int]]]] = []
     elements: list[Embedded] = []
+    # Datasets share the room in their order.
     room = ROOM
     for items in content.listed:
         chunks.append([])
@@ -376,16 +374,19 @@ class Content:
 
     def pair_values(self, pair: study_data.Pair) -> list[Record]:
         """Return the chart's values of one pair."""
-        if not pair.contests:
+        runs = [self.study.runs[pair.left], self.study.runs[pair.right]]
+        few = sections.few_protocols(runs)
+        contests = [contest for contest in pair.contests if contest.protocol in few]
+        if not contests:
             return []
-        labels = self.study.labels
-        return lanes.pair_values(labels[pair.left], labels[pair.right], pair.contests)
+        return lanes.pair_values(runs[0].label, runs[1].label, contests)
 
 
 def _most(content: Content, items: int | None) -> int:
     """Return how many items of a dataset are written in full."""
     if items is not None:
         return items
+    # Explaining takes seconds for a thousand items.
     total = sum(len(items.index.ids) * len(items.runs) for items in content.listed)
     return total if total <= FEW else 0
 
@@ -426,6 +427,7 @@ def _check_writable(out: Path) -> None:
 
 def _page_script(added: Sequence[Section]) -> str:
     """Return our modules and those of sections in one scope, without their comments."""
+    # In one scope modules need no exports, and nothing reaches the window.
     further = dict.fromkeys(section.script for section in added if section.script)
     modules = "\n".join([static_text(*_SCRIPTS), *further, static_text("start.js")])
     return f'(() => {{\n"use strict";\n{_COMMENT.sub("", modules)}\n}})();'
@@ -433,7 +435,9 @@ def _page_script(added: Sequence[Section]) -> str:
 
 def _policy(scripts: Sequence[str], style: str, has_parts: bool) -> str:
     """Return the content security policy: these scripts, this style, and files beside the page if it has some."""
+    # Hashes allow our own scripts; a text of the data can't add one.
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
+    # A page that is whole alone may not fetch anything.
     fetched = "'self'" if has_parts else "'none'"
     return (
         f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src {fetched}; "
@@ -462,7 +466,7 @@ def _first_view(content: Content) -> dict[str, Any]:
         "averages": [page_table(table) for table in average_tables(study.averages)],
         "finding": title(study, content.overviews),
         "overviews": [(overview, _markup(overview.html)) for overview in content.overviews],
-        "doubts": doubts(finding(study.named_rows)),
+        "notes": notes(study),
         "caption": _caption,
         "chance": any(record["kind"] == "chance" for record in content.strips[0]),
         "strip_values": content.strips[0],
@@ -500,12 +504,11 @@ def _drawn(name: str, values: Sequence[Record]) -> Drawing | None:
     return drawing(_SPECS[name], values)
 
 
-def _drawn_order(order: Order) -> tuple[Order, Drawing | None, Drawing | None]:
-    """Return an order with its two charts; two models have lists in place of them."""
+def _drawn_order(order: Order) -> tuple[Order, Drawing | None]:
+    """Return an order with its chart; two models have lists in place of it."""
     if order.sides:
-        return order, None, None
-    ranks = drawing(_SPECS["ranks"], order.rank_values)
-    return order, drawing(_SPECS["rank"], order.values), ranks
+        return order, None
+    return order, drawing(_SPECS["rank"], order.values)
 
 
 def _drawn_pair(
@@ -550,8 +553,6 @@ def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[s
 
 
 def _caption(name: str, values: Sequence[Record]) -> str:
-    if name in _FIXED_CAPTIONS:
-        return _FIXED_CAPTIONS[name]
     return _CAPTIONS[name](values)
 
 
@@ -573,6 +574,7 @@ def _script_data(
     names = list(content.numbers)
     for number, items in enumerate(content.listed):
         elements.append(embedded(f"items-{number}", index_data(items, names)))
+    # The chart of a ladder looks the same for every way, so its specification is there once.
     ladder = None
     if content.climbed:
         ladder = specs.state(_SPECS["ladder"], content.climbed)["spec"]
@@ -617,11 +619,11 @@ def _sheet_numbers(content: Content) -> list[int]:
 def _order_data(order: Order, specs: Specifications) -> dict[str, Any]:
     if order.sides:
         return {}
-    return {
-        "rank": _state(specs, "rank", order.values),
-        "score": _state(specs, "score", order.values),
-        "ranks": _state(specs, "ranks", order.rank_values),
-    }
+    states = {}
+    for which, values in (("few", order.values), ("all", order.all_values)):
+        for by in ("rank", "score"):
+            states[f"{by} {which}"] = _state(specs, by, values)
+    return states
 
 
 def _run_head(content: Content, number: int) -> dict[str, Any]:
@@ -656,6 +658,7 @@ def _run_data(content: Content, number: int, specs: Specifications) -> dict[str,
 def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]:
     """Return what the page shows of every pair, both ways round: ``pairs[A][B]``, by the positions of runs."""
     pairs: dict[int, dict[int, Any]] = {}
+    # The reader may choose either model as A.
     for pair in (*content.compared, *map(study_data.turned, content.compared)):
         data = sections.pair_data(content.study, pair)
         values = content.pair_values(pair)

@@ -52,6 +52,7 @@ def lacking_libraries() -> list[str]:
 
 def check_libraries(extra: str = "page") -> None:
     """Check that what pages need is installed.  Raises UsageError with the line that installs ``extra``."""
+    # Said before the first chart, with the line that installs them.
     lacking = lacking_libraries()
     if lacking:
         raise UsageError(f"pages need {' and '.join(lacking)}; {install_line(extra)}")
@@ -119,6 +120,7 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
     text = page_json(content, plain)
     if len(text) < LONG:
         return Embedded(name, "application/json", text)
+    # Data repeat themselves: a tenth is left.
     compressed = zlib.compress(text.encode(), 9)
     return Embedded(name, "application/octet-stream", b64encode(compressed).decode())
 
@@ -174,6 +176,7 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     from markupsafe import Markup
 
     wide = _svg(draw(values, width=WIDE))
+    # A chart that is only scaled down could not be read.
     slim = _svg(draw(values, width=_SLIM))
     size = _SIZED.match(slim)
     # A screen has some room beside a chart.

@@ -36,6 +36,7 @@ def metric_tables(study: Study) -> list[MetricTable]:
 
 def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
     metric = METRICS[name]
+    # A column that is the same in all rows says nothing.
     has_groups = len({row.identity.subject for row in rows}) > 1
     columns = [
         Column(name="model"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from choicewise.page.study import ShownRun, Study
 from choicewise.report.brief import LETTERS, TEXTS, extremes, publication_text
-from choicewise.report.findings import guessing_sentences, is_guessed, sentences
+from choicewise.report.findings import doubts, gaps, guessing_sentences, sentences
 from choicewise.report.tables import scored_cells
 from choicewise.results.compare import published
 from choicewise.results.finding import Finding, finding
@@ -18,7 +18,7 @@ from choicewise.results.guessing import guess
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table, as_html
-from choicewise.util.text import listed, percent, sentence
+from choicewise.util.text import listed, percent, plain, sentence
 
 MOST_WORDS: Final = 20
 """Words of a title at most."""
@@ -128,13 +128,17 @@ def _column_protocols(runs: Sequence[ShownRun]) -> list[Number]:
     """Return a row under each protocol that has a column: those of the published table, then headlines of families."""
     rows = []
     for run in runs:
-        rows += [row for row in run.row_of.values() if row.share and not math.isnan(row.value)]
+        for row in run.rows:
+            # Of several groups of items the first has the column.
+            if row is run.row_of[row.identity.protocol] and not math.isnan(row.value):
+                rows.append(row)
     models_of_id = Counter(row.identity.id for row in rows)
     row_of_id = {row.identity.id: row for row in reversed(rows)}
     chosen = []
     # Fewer implementations than the published table has can't be compared with it.
     if row_of_id.keys() >= published().keys():
-        chosen = [row_of_id[column] for column in published()]
+        chosen = [row_of_id[column] for column in reversed(published())]
+    # Every family that no group has gets a column of its own.
     families: list[tuple[str, ...]] = list(_MERGED)
     for row in rows:
         if not any(row.identity.family in group for group in families):
@@ -152,6 +156,7 @@ def _group_headline(
     """Return the headline of the first of these families that was asked, among what most models have."""
     for family in group:
         of_family = [row for row in rows if row.identity.family == family]
+        # A protocol that few models have would leave gaps.
         most = max((models_of_id[row.identity.id] for row in of_family), default=0)
         first = headline([row for row in of_family if models_of_id[row.identity.id] == most])
         if first is not None:
@@ -164,7 +169,7 @@ def title(study: Study, tables: Sequence[Overview]) -> str:
     summary = finding(study.named_rows)
     if not summary.count:
         return sentences(summary)[0]
-    if is_guessed(summary):
+    if _is_guessing(summary):
         return " ".join(guessing_sentences(summary.guessing))
     if len(tables) == 1 and len(tables[0].runs) > 1:
         return _leaders(tables[0])
@@ -173,20 +178,47 @@ def title(study: Study, tables: Sequence[Overview]) -> str:
     return sentences(summary)[0]
 
 
+def notes(study: Study) -> list[str]:
+    """Return what the title leaves out, a sentence each: the log's own totals, guesses and gaps."""
+    summary = finding(study.named_rows)
+    lines = []
+    for run in study.runs:
+        if run.manifest.imported is not None:
+            lines += _totals(run.label, run.manifest.imported.recorded)
+    if not _is_guessing(summary):
+        return lines + doubts(summary)
+    missing = gaps(summary)
+    if missing:
+        lines.append(sentence(missing))
+    return lines
+
+
+def _totals(label: str, recorded: Mapping[str, float]) -> list[str]:
+    totals = [f"{name} {plain(value)}" for name, value in recorded.items() if "stderr" not in name]
+    if not totals:
+        return []
+    return [f"In the log of {label}: {', '.join(totals)}."]
+
+
+def _is_guessing(summary: Finding) -> bool:
+    """Check that no accuracy is better than guessing."""
+    guessing = summary.guessing
+    if not guessing.scores or guessing.better:
+        return False
+    return guessing.few or not guessing.beating
+
+
 def _leaders(overview: Overview) -> str:
     """Return which model leads significantly in which column, and in which columns none does."""
     columns_of_leader: dict[str, list[str]] = {}
     open_columns = []
     guessed_columns = []
-    # Two columns of one family could disagree: the first speaks for it.
-    families: set[str] = set()
-    for protocol in overview.protocols:
-        family = protocol.identity.family
-        if family in families:
-            continue
-        families.add(family)
+    # Two columns of one family could disagree: its headline, which is the last of them, speaks for it.
+    protocol_of_family = {row.identity.family: row for row in overview.protocols}
+    for family, protocol in protocol_of_family.items():
         rows = overview.rows_under(protocol)
         leader = _leader(rows)
+        # A lead over guesses is no lead.
         if all(map(guess, rows)):
             guessed_columns.append(family)
         elif leader:

@@ -32,10 +32,11 @@ _MAPPING: Final = "mapping.toml"
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     """Return what to name so that these protocols are run on the same data: groups, entries, names, or signatures."""
+    # Split and data say which items are asked; a name does not.
     remaining = dict(protocols)
     of_catalogue = set()
     for name, protocol in protocols.items():
-        published = _published(name, protocol)
+        published = published_protocol(name, protocol)
         if published is not None:
             remaining[name] = published
             of_catalogue.add(name)
@@ -46,6 +47,7 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
             families[name].update(member.protocols)
     for member in entries():
         families[member.name] = dict(member.protocols)
+    # What is typed should be short: groups before entries, entries before names.
     chosen = []
     # The largest family first: its name stands for those of its entries.
     for name, family in sorted(families.items(), key=lambda family: -len(family[1])):
@@ -226,7 +228,7 @@ def _described(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _published(name: str, protocol: Protocol) -> Protocol | None:
+def published_protocol(name: str, protocol: Protocol) -> Protocol | None:
     """Return the protocol of that name in the catalogue, if it is ``protocol`` but for the split, which data say."""
     try:
         entry(name)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 from typing import Any, Final
 
-from choicewise.errors import ProtocolError, UsageError
+from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes
 from choicewise.page.embed import Record
 from choicewise.page.item_views import words
 from choicewise.page.metrics import interval_columns, rank_cells, rank_columns, row_ids
+from choicewise.page.reproduce import published_protocol
 from choicewise.page.study import MOST_RUNS, Contest, Lead, Pair, ShownRun, Study, leads
 from choicewise.page.tables import PageTable, page_table
+from choicewise.protocols.between import split_changes
 from choicewise.protocols.catalogue import Entry, entry
 from choicewise.protocols.protocol import (
     Protocol,
@@ -35,6 +37,9 @@ from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
+
+MOST_COLUMNS: Final = 12
+"""Protocols that a chart of several models shows unless the reader asks for all of them."""
 
 STEP_COLUMNS: Final = (
     ("what changes", "breaks"),
@@ -113,6 +118,7 @@ def about(study: Study, day: str) -> str:
     else:
         models = len(study.runs)
         if len(datasets) > 1:
+            # A model has a run for each dataset.
             models = len({run.manifest.model.name for run in study.runs})
         parts.append(counted(models, "model"))
         parts.append(f"{numbers} each")
@@ -131,6 +137,7 @@ def table(run: ShownRun) -> PageTable:
     rows_of_family: dict[str, list[Number]] = {}
     for row in run.rows:
         rows_of_family.setdefault(row.identity.family, []).append(row)
+    # Groups of items share the name of their protocol.
     has_groups = len({row.identity.subject for row in run.rows}) > 1
     cells = []
     for rows in rows_of_family.values():
@@ -185,18 +192,18 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The models measured on one dataset: the values and tables of the two charts, of all orders and of the ranks.
+    """The models measured on one dataset: the values of the chart, and the tables of all orders and of the ranks.
 
-    ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads, and which two
-    of them change places if any do. ``sides``: of two models who is ahead where, in place of the charts.
+    ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads, and which two of
+    them change places if any do. ``values``: of few protocols, ``all_values``: of all. ``sides``: of two models who is
+    ahead where, in place of the chart.
     """
 
     dataset: str
     sentences: tuple[str, ...]
     values: list[Record]
-    models: tuple[str, ...]
+    all_values: list[Record]
     table: PageTable
-    rank_values: list[Record]
     ranges: PageTable
     sides: tuple[Side, ...] = ()
 
@@ -209,6 +216,7 @@ def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
     for digest, positions in study.datasets.items():
         if len(positions) > 1:
             several[digest] = [study.runs[position] for position in positions]
+    # Two datasets of one name are told apart by their ids.
     names = [runs[0].manifest.dataset.name for runs in several.values()]
     orders_of_datasets = []
     for (digest, runs), name in zip(several.items(), names, strict=True):
@@ -220,6 +228,37 @@ def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
     return orders_of_datasets
 
 
+def few_protocols(runs: Sequence[ShownRun]) -> frozenset[str]:
+    """Return the protocols that charts of several models show: one per family and score, at most :data:`MOST_COLUMNS`.
+
+    Families take turns, each beginning with its headline.
+    """
+    rows_of_family: dict[str, list[Number]] = {}
+    for run in runs:
+        for row in run.row_of.values():
+            rows_of_family.setdefault(row.identity.family, []).append(row)
+    queues = [_headlines_of_scores(rows, runs) for rows in rows_of_family.values()]
+    few: list[str] = []
+    # A family with many scores must not crowd out the others.
+    for turn in zip_longest(*queues):
+        few += [name for name in turn if name is not None]
+    return frozenset(few[:MOST_COLUMNS])
+
+
+def _headlines_of_scores(rows: Sequence[Number], runs: Sequence[ShownRun]) -> list[str]:
+    """Return the headline of all rows, then those of the scores that it does not have."""
+    score_of = {}
+    for run in runs:
+        score_of.update({name: protocol.score for name, protocol in run.protocols.items()})
+    names: list[str] = []
+    remaining = list(rows)
+    while (first := headline(remaining)) is not None:
+        name = first.identity.protocol
+        names.append(name)
+        remaining = [row for row in remaining if score_of[row.identity.protocol] != score_of[name]]
+    return names
+
+
 def _order(
     dataset: str,
     runs: Sequence[ShownRun],
@@ -227,22 +266,23 @@ def _order(
     first_pair: Pair | None,
 ) -> Order:
     rows = [row for run in runs for row in run.rows]
-    values = bump.values(rows, significant_leads)
-    models = tuple(run.label for run in runs)
+    few = few_protocols(runs)
+    few_rows = [row for row in rows if row.identity.protocol in few]
+    all_values = bump.values(rows, significant_leads)
     sides: tuple[Side, ...] = ()
     if len(runs) == 2 and first_pair is not None:
-        sides = _sides(first_pair, models)
+        sides = _sides(first_pair, [run.label for run in runs])
     sentences = lead_sentences(finding(rows))
+    # All pairs of very many models take minutes.
     turned = reversal(runs[:MOST_RUNS])
     if turned is not None:
         sentences.append(reversal_sentence(turned))
     return Order(
         dataset=dataset,
         sentences=tuple(sentences),
-        values=values,
-        models=models,
-        table=_model_table(runs, values),
-        rank_values=lanes.ranks_values(rows),
+        values=bump.values(few_rows, significant_leads),
+        all_values=all_values,
+        table=_model_table(runs, all_values),
         ranges=_range_table(runs),
         sides=sides,
     )
@@ -333,6 +373,7 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
         f"Significant by the sign-flip test, after Holm's correction for {counted(pair.tests, 'test')} at 5 %: "
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
+    # Each clause is there only if it counts something.
     other_texts = 0
     too_few = 0
     for contest in pair.contests:
@@ -420,7 +461,8 @@ def sheets(study: Study) -> list[Sheet]:
         source = _source(name, protocol)
         sheet_name = name
         if source is not None:
-            sheet_name = source.name
+            _, changes = split_changes(name)
+            sheet_name = f"{source.name}@{changes}" if changes else source.name
             sources[sheet_name] = source
         protocols_of_sheet.setdefault(sheet_name, {})[name] = protocol
     return [
@@ -430,6 +472,7 @@ def sheets(study: Study) -> list[Sheet]:
 
 def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
     """Return the sheet of protocols that share their templates; ``published``: their entry of the catalogue."""
+    # Protocols of a sheet share their templates and differ in the axes below.
     first = next(iter(protocols.values()))
     variants = []
     for variant, protocol in protocols.items():
@@ -456,14 +499,10 @@ def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None)
 
 
 def _source(name: str, protocol: Protocol) -> Entry | None:
-    """Return the entry of the catalogue that has this protocol under this name."""
-    try:
-        source = entry(name)
-    except ProtocolError:
+    """Return the entry of the catalogue that has this protocol under this name, or with the changes in it."""
+    if published_protocol(name, protocol) is None:
         return None
-    if source.protocols.get(source.published.get(name, name)) != protocol:
-        return None
-    return source
+    return entry(name)
 
 
 def _axis_value(text: str) -> str:
@@ -482,6 +521,7 @@ def _shots(protocol: Protocol) -> str:
 def _parts(protocol: Protocol) -> list[tuple[str, str]]:
     if protocol.requests is not None:
         return [("rendered elsewhere", f"requests with the digest {protocol.requests}")]
+    # In the order in which a prompt is put together.
     parts = [("begins with", protocol.header)]
     if protocol.shots:
         example = protocol.question + protocol.answer + protocol.separator

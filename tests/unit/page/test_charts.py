@@ -154,7 +154,7 @@ def test_what_was_not_measured_is_no_zero() -> None:
     )
 
 
-@pytest.mark.parametrize(("count", "step"), [(1, 9), (47, 9), (121, 8), (1001, 1)])
+@pytest.mark.parametrize(("count", "step"), [(1, 8), (47, 8), (121, 8), (1001, 1)])
 def test_every_number_has_a_lane_of_its_own(count: int, step: int) -> None:
     rows = [
         row(protocol=f"b/{place}", family=f"family {place % 5}", value=place / count)
@@ -194,14 +194,15 @@ def test_the_ladder_holds_the_steps_and_names_as_many_axes_as_have_room(study: S
         assert record["after"] - record["before"] == pytest.approx(step.change)
     befores = [record["before"] for record in steps]
     assert befores == [climbed.start_value, *(record["after"] for record in steps[:-1])]
-    long = tuple(Axis(name, "a", "b") for name in ("question", "option", "answer", "continuation"))
+    axes_of_text = ("question", "option", "answer", "continuation", "separator")
+    long = tuple(Axis(name, "a", "b") for name in axes_of_text)
     wide, narrow = (
         lanes.ladder_values(replace(climbed, steps=(replace(climbed.steps[0], axes=axes),)))[1]
         for axes in (long, long[:2])
     )
     assert (wide["title"], wide["detail"]) == (
-        "question, option, answer, 1 more",
-        "4 axes together",
+        "question, option, answer, 2 more",
+        "5 axes together",
     )
     assert narrow["title"] == "question, option"
 
@@ -514,24 +515,28 @@ def test_names_are_cut_to_their_width_and_changes_keep_both_sides(
     assert theme.em(change) <= most + 0.01 or most < 8
 
 
-def test_the_middle_of_long_names_is_left_out_and_they_stay_different() -> None:
+def test_the_end_of_long_names_is_left_out_and_they_stay_different() -> None:
     assert theme.cut("short", 10) == "short"
-    long = theme.cut("a model with a name that nobody can read-13b", 10)
-    assert (long[:4], long[-3:]) == ("a mo", "13b")
-    assert theme.cut("harness-v0:pmi-answer-space", 14) == "harness-v0:…answer-space", (
-        "no word of it is cut"
-    )
-    assert theme.cut("options/quoted-mean-generate", 10) == "options/…generate"
+    assert theme.cut("harness-v0:pmi-answer-space", 14) == "harness-v0:pmi-answer…"
+    assert theme.cut("merrowunigramonethousand", 6) == "merrowun…", "a word that is too long"
     names = [f"llama/Llama-3.1-{size}-Conversations" for size in ("1B", "3B", "8B", "70B", "405B")]
-    assert len({theme.cut(name, 10) for name in names}) == 1, "else there is nothing to mend"
-    shown = theme.cut_distinct([*names, "merrow"], 10)
+    assert len({theme.cut(name, 8) for name in names}) == 1, "else there is nothing to mend"
+    shown = theme.cut_distinct([*names, "merrow"], 8)
     assert shown["merrow"] == "merrow"
     assert [shown[name] for name in names[:3]] == [
-        f"…{size}-Conversations" for size in ("1B", "3B", "8B")
+        f"…{size}-Conversa…" for size in ("1B", "3B", "8B")
     ]
     assert len(set(shown.values())) == 6
-    assert all(theme.em(each) <= 10 for each in shown.values())
-    assert theme.cut_distinct(["a" * 50, "a" * 50 + "b"], 10).keys() == {"a" * 50, "a" * 50 + "b"}
+    assert all(theme.em(each) <= 8 for each in shown.values())
+    texts = theme.cut_distinct(["a" * 50, "a" * 49 + "b"], 10).values()
+    assert len(set(texts)) == 2
+
+
+def test_what_all_names_share_is_left_out() -> None:
+    names = ["mmlu/original@shots=0", "mmlu/helm@shots=0"]
+    assert theme.without_shared(names) == dict(zip(names, ("original", "helm"), strict=True))
+    other = [*names, "arc/helm"]
+    assert theme.without_shared(other) == {name: name for name in other}
 
 
 @pytest.mark.parametrize(

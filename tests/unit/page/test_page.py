@@ -577,11 +577,11 @@ def test_where_a_line_is_not_known_one_is_made_of_the_manifest(
 @pytest.mark.costly("a run and its page")
 def test_captions_and_notes_say_what_is_there(tmp_path: Path, written: str) -> None:
     """Published numbers are of MMLU's own protocols; other runs have no hollow marks, and no caption about them."""
-    assert "Hollow: numbers that others published" in written
+    assert "Hollow: published for other models" in written
     other = write_run(tmp_path / "other", protocols=["options/cloze@shots=0"], questions=1)
-    assert "Hollow: numbers" not in text_of(read_study([other]))
+    assert "Hollow: published" not in text_of(read_study([other]))
     assert not re.search(r"23 of 47", written)
-    assert "under how many of the protocols that score the item it is right" in written
+    assert "Cells: protocols" in written
 
 
 def test_the_script_that_draws_charts_is_made_once(

@@ -21,10 +21,10 @@ from choicewise.util.text import counted
 SHOWN: Final = len(chart.MODELS)
 """Models that have a colour and a shape; of more, the others are grey."""
 
-MODEL: Final = 11
+MODEL: Final = 14
 """Width of the names of models, in sizes of the font."""
 
-PROTOCOL: Final = 13
+PROTOCOL: Final = 18
 """Width of the names of protocols, in sizes of the font."""
 
 _LEFT: Final = 64
@@ -77,12 +77,9 @@ def caption(values: Records, rank: bool = True) -> str:
     """Return how to read a chart of such values, of ranks or of values: it names what is drawn, and nothing else."""
     edge = "rank_low" if rank else "ci_low"
     kinds = {record["kind"] for record in values}
-    parts = ["Every column is a protocol; neighbours order the models alike."]
+    parts = ["One column per protocol, similar orders side by side."]
     if "crossing" in kinds:
-        parts.append(
-            "Lines are thick where two models change places and each is significantly ahead on its side (paired test, "
-            "Holm's correction over protocols)."
-        )
+        parts.append("Thick: two models change places, each significantly ahead on its side.")
     for record in values:
         bound = record.get(edge) if record["kind"] == "place" else None
         if bound is not None and not math.isnan(bound):
@@ -118,6 +115,7 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
         at = "place"
         domain = (0.5, models + 0.5)
         height = min(max(models * _RANK, _LOWEST), _HIGHEST)
+        # Names keep their distance in pixels, however many ranks share the height.
         pixels = height / models
         scale = {"domain": [0.5, models + 0.5], "reverse": True}
         axis = {**chart.rank_axis(models), "title": None}
@@ -162,10 +160,12 @@ def values(
     the first column, by default the one whose order agrees best with all others.
     """
     models = list(dict.fromkeys(row.identity.model for row in rows))
+    # A column with one model would order nothing.
     columns = _measured_columns(rows, min(len(models), 2))
     table = np.array([[_value(column, model) for model in models] for column in columns])
     table = table.reshape(len(columns), len(models))
     names = list(map(_protocol, columns))
+    # Side by side, similar orders make lines cross rarely.
     order = seriated(table, names.index(first) if first in names else None)
     columns = [columns[index] for index in order]
     names = [names[index] for index in order]
@@ -191,6 +191,7 @@ def values(
             }
             records.append(record | _number_fields(column.get(model), model, len(models)))
     records += _crossings(columns, heights, coloured, significant)
+    # Names of very many models would lie on each other.
     named = models if len(models) <= _NAMED else coloured
     return records + _models(columns, heights, named, coloured)
 
@@ -253,8 +254,10 @@ def _lines(
     low = "rank_low" if rank else "ci_low"
     high = "rank_high" if rank else "ci_high"
     coloured = {"color": chart.slots(chart.MODELS)}
+    # Dots of many columns would touch.
     size = 60 if columns <= 20 else 36
     grey: dict[str, Any] = {"color": chart.MARK, "strokeWidth": 1}
+    # So many lines would be a grey area.
     if models > _MANY:
         grey = {"color": chart.LINE, "strokeWidth": 0.5}
     dot = {
@@ -305,6 +308,7 @@ def _lines(
 
 def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
     beside = chart.number("label_at")
+    # The shape at the end of a line spares a legend, and works without colours.
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}
     text = {
         "type": "text",
@@ -347,6 +351,7 @@ def _with_room(
             names.append(record)
         else:
             records.append(record)
+    # From the top down, a name moves only if the one above it needs the room.
     names.sort(key=lambda record: record[at])
     lowest, limit = bounds
     positions: list[float] = []
@@ -404,8 +409,8 @@ def _heights(column: Column, models: Sequence[str]) -> dict[str, float]:
 
 
 def _column_records(names: Sequence[str], agreement: Sequence[float]) -> list[Record]:
-    prefix = chart.shared_prefix(names)
-    labels = chart.cut_distinct([name.removeprefix(prefix) for name in names], PROTOCOL)
+    short_names = chart.without_shared(names)
+    labels = chart.cut_distinct(short_names.values(), PROTOCOL)
     records = []
     for number, (name, tau) in enumerate(zip(names, agreement, strict=True)):
         text = "" if math.isnan(tau) else f"{tau:.2f}".replace("-", "−")
@@ -415,7 +420,7 @@ def _column_records(names: Sequence[str], agreement: Sequence[float]) -> list[Re
                 "column": number,
                 "protocol": name,
                 "tau": tau,
-                "label": labels[name.removeprefix(prefix)],
+                "label": labels[short_names[name]],
                 "agreement": text or "–",
                 "description": (
                     f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column {text or 'is not defined'}"
@@ -482,6 +487,7 @@ def _crossings(
         # A model may cross several others: the last of them is named.
         crossed = {}
         for one, other in combinations(coloured, 2):
+            # Lines that cross by chance must not look like a finding.
             falls = {(here, one, other), (there, other, one)}
             rises = {(here, other, one), (there, one, other)}
             if falls <= leads or rises <= leads:
@@ -517,6 +523,7 @@ def _models(
     records: list[Record] = []
     labels = chart.cut_distinct(named, MODEL)
     for model in named:
+        # A line ends early if a model lacks the last protocols.
         ends = [number for number, height in enumerate(heights) if model in height]
         if not ends:
             continue

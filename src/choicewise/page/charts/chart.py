@@ -47,6 +47,7 @@ class Chart:
     def spec(self) -> dict[str, Any]:
         """Return the Vega-Lite specification that is complete alone: with its title, on white, in literal colours."""
         alone = deepcopy(dict(self.page_spec))
+        # A page has title and caption outside the chart; alone it needs room for them.
         padding = dict(alone["padding"])
         room = padding["left"] + alone["width"] + padding["right"] - 24
         lines = _folded(safe(self.title), room / _TITLE)[:2]
@@ -70,8 +71,8 @@ class Chart:
         padding["top"] += height + 12
         alone["padding"] = padding
         alone["description"] = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
-        alone["background"] = LIGHT[PAPER]
-        coloured: dict[str, Any] = _coloured(alone)
+        alone["background"] = _ON_WHITE[PAPER]
+        coloured: dict[str, Any] = _coloured(alone, _ON_WHITE)
         return coloured
 
     def for_page(self) -> dict[str, Any]:
@@ -103,6 +104,7 @@ class Chart:
         try:
             bundle["image/svg+xml"] = self.svg()
         except UsageError as error:
+            # A notebook without the renderer still shows the specification.
             bundle["text/plain"] = f"{self!r}; {error.message}"
         return bundle
 
@@ -245,6 +247,7 @@ def named(
     kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any
 ) -> list[dict[str, Any]]:
     """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text on it."""
+    # A stroke of the letters themselves would make them thin.
     rim = {**mark, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round", "color": PAPER}
     return [layer(kind, rim, *filters, **encoding), layer(kind, mark, *filters, **encoding)]
 
@@ -317,25 +320,28 @@ def _palette(*colours: str) -> dict[str, str]:
 
 
 LIGHT: Final[Mapping[str, str]] = {
-    INK: "#1a1a1a",
-    SOFT: "#595959",
-    LINE: "#dadada",
-    ACCENT: "#0a58a6",
-    MARK: "#8a8a8a",
-    PAPER: "#ffffff",
+    INK: "#23201c",
+    SOFT: "#5f5a53",
+    LINE: "#e5e0d8",
+    ACCENT: "#a84300",
+    MARK: "#8a837a",
+    PAPER: "#fffdf9",
     **_palette(
         "#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"
     ),
 }
-"""Colours on white: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
+"""Colours on light paper: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
+
+_ON_WHITE: Final[Mapping[str, str]] = {**LIGHT, PAPER: "#ffffff"}
+"""The same on the white of files and notebooks."""
 
 DARK: Final[Mapping[str, str]] = {
-    INK: "#e8e8e6",
-    SOFT: "#a6a8ab",
-    LINE: "#383b40",
-    ACCENT: "#7db7f2",
-    MARK: "#85888d",
-    PAPER: "#15171a",
+    INK: "#ece8e1",
+    SOFT: "#aca59a",
+    LINE: "#3b3731",
+    ACCENT: "#f0a35e",
+    MARK: "#8a847b",
+    PAPER: "#1a1815",
     **_palette(
         "#4aa8e0", "#f08040", "#2bc096", "#e39cc3", "#f2f2f2", "#e69f00", "#86cdf3", "#f0e442"
     ),
@@ -379,19 +385,27 @@ def em(text: str) -> float:
     return sum(map(_em, text))
 
 
+@lru_cache(maxsize=4096)
 def cut(text: str, most: float) -> str:
-    """``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font wide.
+    """Return ``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font wide.
 
-    The middle is left out, whole words of it where they are not long: names of models and protocols differ at their
-    beginning and at their end.
+    Its end is left out, whole words of it if they are not long.
     """
-    return _cut(text, most)
+    # Measuring a text takes time in proportion to its length.
+    line = safe(harmless(text[:400]))
+    if em(line) <= most:
+        return line
+    beginning = _beginning(line, most - 1.0)
+    ends = [sign.start() for sign in _SIGN.finditer(beginning)]
+    if ends and em(beginning[: ends[-1]]) >= most / 2:
+        beginning = beginning[: ends[-1]]
+    return f"{beginning.rstrip()}…"
 
 
 def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
     """Return every name :func:`cut`, so that no two look the same.
 
-    If several would, what all of these begin with is left out first; if they still would, words are cut.
+    If several would, what all of these begin with is left out; if they still would, all but their last letters are.
     """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -409,7 +423,8 @@ def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
     counts = Counter(texts.values())
     for name, text in texts.items():
         if counts[text] > 1:
-            texts[name] = _cut(name, most, False)
+            line = safe(harmless(name[-400:]))
+            texts[name] = f"…{_beginning(line[::-1], most - 1.0)[::-1]}"
     return texts
 
 
@@ -418,12 +433,14 @@ def harmless(text: str) -> str:
     return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
 
 
-def shared_prefix(protocols: Sequence[str]) -> str:
-    """Return ``mmlu/`` if all protocols are of that benchmark, so that nothing is said by repeating it, or nothing."""
-    prefixes = {name.partition("/")[0] for name in protocols}
-    if len(prefixes) > 1 or not all("/" in name for name in protocols):
-        return ""
-    return "".join(f"{prefix}/" for prefix in prefixes)
+def without_shared(protocols: Sequence[str]) -> dict[str, str]:
+    """Return every name without the benchmark and the changes that all have, such as ``mmlu/`` and ``@shots=0``."""
+    benchmarks = {name.partition("/")[0] for name in protocols}
+    changes = {name.partition("@")[2] for name in protocols}
+    # What all names have says nothing.
+    prefix = f"{benchmarks.pop()}/" if len(benchmarks) == 1 else ""
+    suffix = f"@{changes.pop()}" if len(changes) == 1 else ""
+    return {name: name.removeprefix(prefix).removesuffix(suffix) for name in protocols}
 
 
 def change(axis: Axis, most: float) -> str:
@@ -532,37 +549,6 @@ def _shared_start(names: Sequence[str]) -> str:
     # What the first and the last in order have in common, all have.
     first = min(names)
     return first[: common_start(first, max(names))]
-
-
-@lru_cache(maxsize=4096)
-def _cut(text: str, most: float, words: bool = True) -> str:
-    # Measuring a text takes time in proportion to its length.
-    if len(text) > 400:
-        text = text[:200] + "…" + text[-200:]
-    line = safe(harmless(text))
-    if em(line) <= most:
-        return line
-    room = most - 1.0
-    best = _words_around(line, room) if words else None
-    if best is not None:
-        start, end = best
-        return f"{line[:start].rstrip()}…{line[end:]}"
-    return f"{_beginning(line, room / 2)}…{_beginning(line[::-1], room / 2)[::-1]}"
-
-
-def _words_around(line: str, room: float) -> tuple[int, int] | None:
-    """Return where to leave out the middle so that most whole words stay; None if one side would be too short."""
-    signs = [sign.end() for sign in _SIGN.finditer(line)]
-    tails = [(em(line[end:]), end) for end in signs]
-    best = (0.0, 0, 0)
-    for start in signs:
-        head = em(line[:start])
-        for tail, end in tails:
-            if min(head, tail) >= room / 5 and head + tail <= room:
-                best = max(best, (head + tail, start, end))
-    if not best[0]:
-        return None
-    return best[1:]
 
 
 def _beginning(line: str, room: float) -> str:

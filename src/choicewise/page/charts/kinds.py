@@ -49,6 +49,7 @@ def draw(name: str, study: Study, **choices: Any) -> Chart:
     reason = kind.lacks(study)
     if not reason:
         return kind.draw(study, Choices(**choices))
+    # The error names what can be drawn instead.
     others = []
     for other in chart_kinds():
         if other.name != name and not other.lacks(study):
@@ -182,6 +183,7 @@ class BumpKind(ChartKind):
         if choices.protocol is not None:
             first = protocol_of(study.runs[0], choices.protocol)
         highlight = [run_of(study, model).label for model in choices.models]
+        # Pairs of models without a colour need not be tested.
         labels = shown_models(study.rows, highlight)
         drawn = Study(tuple(run for run in study.runs if run.label in labels))
         ahead = leads(drawn, pairs(drawn))

@@ -19,10 +19,7 @@ from choicewise.util.text import counted, error, percent, points, probability
 if TYPE_CHECKING:
     from choicewise.results.ladder import Effect, Ladder, Step, ValueChange
 
-LADDER_CAPTION: Final = (
-    "From one number to the other, one change at a time: points, standard error paired by items (the thin line), and "
-    "how many items turn right (gained) and wrong (lost)."
-)
+LADDER_CAPTION: Final = "Points ± standard error, and how many items turn right and wrong."
 """How to read the chart of a ladder."""
 
 RANKS_CAPTION: Final = (
@@ -35,22 +32,22 @@ CAPTION_ONE: Final = (
 )
 """How to read the chart of ranks under one protocol."""
 
-_NAME: Final = 18
+_NAME: Final = 21
 """Width of the text beside a row of effects or of a ladder, in sizes of its font."""
 
-_PROTOCOL: Final = 14
+_PROTOCOL: Final = 18
 """Width of the names of protocols, in sizes of the font."""
 
-_PAIR_SHORT: Final = 10
+_PAIR_SHORT: Final = 14
 """Width of the names of protocols on narrow charts of pairs, in sizes of the font."""
 
-_PAIR_MODEL: Final = 12
+_PAIR_MODEL: Final = 15
 """Width of the names of models above a pair, in sizes of the font."""
 
-_RANKS_MODEL: Final = 13
+_RANKS_MODEL: Final = 16
 """Width of the names of models beside ranks, in sizes of the font."""
 
-_RANKS_SHORT: Final = 9
+_RANKS_SHORT: Final = 12
 """Width of the names of models beside ranks on narrow charts, in sizes of the font."""
 
 _MANY: Final = 30
@@ -62,6 +59,11 @@ _COUNTED: Final = 12
 _KNOWN_LOW: Final = {"field": "low", "valid": True}
 
 
+def ladder_caption(values: Records) -> str:
+    """Return how to read the chart of a ladder, whatever is in it."""
+    return LADDER_CAPTION
+
+
 def effects_caption(values: Records) -> str:
     """Return how to read a chart of effects: it names what is drawn, and nothing else."""
     dot = "Dot: mean"
@@ -70,8 +72,7 @@ def effects_caption(values: Records) -> str:
             dot = "Dot and line: mean and standard deviation"
             break
     return (
-        "A tick is a pair of protocols that differ in this axis alone: by how many points the second is above the "
-        f"first. {dot} of the pairs. Size: mean change without its sign."
+        f"Tick: a pair of protocols that differ in this axis alone. {dot}. Size: mean without sign."
     )
 
 
@@ -84,12 +85,12 @@ def pair_caption(values: Records) -> str:
     interval = ""
     if not all(math.isnan(record["low"]) for record in rows):
         interval = " with its 95 % interval"
-    sentences = [f"Difference in points{interval}, paired by items."]
+    sentences = [f"Points ahead{interval}, one protocol per family and score."]
     significant = [record["significant"] for record in rows]
     if any(significant):
-        sentences.append("Filled: significant after Holm's correction for all protocols.")
+        sentences.append("Filled: significant after Holm's correction.")
     if not all(significant):
-        sentences.append("Hollow: these items can't tell the two apart.")
+        sentences.append("Hollow: no significant difference.")
     return " ".join(sentences)
 
 
@@ -112,6 +113,7 @@ def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
             edges.append(record["change"])
         else:
             edges += [record["low"], record["high"]]
+    # With zero inside, the sign of a change is seen at once.
     scale = chart.around_zero(0.05, edges)
     lanes.edges("effect")
     lanes.zero("effect")
@@ -159,7 +161,8 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         x=chart.number("after"),
         **down,
     )
-    for colour, change in ((chart.SOFT, "lt"), (chart.ACCENT, "gte")):
+    # A fall is paler than a rise; both have their sign in words.
+    for colour, change in ((chart.MARK, "lt"), (chart.SOFT, "gte")):
         thick = {"type": "rule", "strokeWidth": 10, "color": colour}
         sign = {"field": "change", change: 0}
         lanes.add("step", thick, sign, x=chart.number("before"), x2={"field": "after"}, y=lanes.at)
@@ -188,10 +191,10 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 
 def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Record]:
     """Return records of the kinds ``difference`` (a protocol, the greatest first) and ``side`` (the two models)."""
-    prefix = chart.shared_prefix([contest.protocol for contest in contests])
     ordered = sorted(contests, key=_greatest_first)
-    names = [contest.protocol.removeprefix(prefix) for contest in ordered]
+    names = chart.without_shared([contest.protocol for contest in ordered]).values()
     labels = chart.cut_distinct(names, _PROTOCOL)
+    # Narrow charts leave the name half of the width.
     shorter = chart.cut_distinct(names, _PAIR_SHORT)
     left_name = chart.cut(left, _PAIR_MODEL)
     right_name = chart.cut(right, _PAIR_MODEL)
@@ -220,9 +223,11 @@ def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     edges = []
     for record in rows:
         edges += [record["value"], record["low"], record["high"]]
+    # Differences of a tenth of a point must not fill the width.
     scale = chart.around_zero(0.02, edges)
     lanes.zero("difference")
     lanes.reach("difference", chart.SOFT, 1.25)
+    # Filled dots are drawn last, so that hollow ones don't cover them.
     for significant, fill in ((False, chart.PAPER), (True, chart.INK)):
         filters = ({"field": "value", "valid": True}, chart.where("significant", significant))
         across = chart.number("value", scale=scale, axis=chart.POINTS_AXIS)
@@ -264,6 +269,7 @@ def ranks_values(rows: Sequence[Number], protocol: str | None = None) -> list[Re
     for row in rows:
         if row.ranks.rank is not None and protocol in (None, row.identity.protocol):
             ranked.append(row)
+    # A rank without a rival would always be the first.
     rivals = Counter(map(measured_as, ranked))
     rows_of_model: dict[str, list[Number]] = {}
     ranks_of_model: dict[str, list[int]] = {}
@@ -432,6 +438,7 @@ def _effect(effect: Effect, lane: int) -> Record:
     detail = counted(len(effect.changes), "change of its value", "changes of its value")
     if len(effect.changes) == 1:
         detail = chart.change(effect.changes[0].axes[0], _NAME)
+    # One pair has no deviation.
     deviation = "" if math.isnan(spread.sd) else f", standard deviation {percent(spread.sd)}"
     pairs = counted(spread.pairs, "pair")
     return {
@@ -495,6 +502,7 @@ def _end(name: str, value: float, n: int, *, lane: int, side: str) -> Record:
 
 def _step(step: Step, before: float, lane: int) -> Record:
     axes = [axis.axis for axis in step.axes]
+    # The values of several axes would not fit beside their bar.
     title = _names(axes)
     detail = f"{len(axes)} axes together"
     if len(axes) == 1:
@@ -578,6 +586,7 @@ def _over_protocols(model: str, ranks: Sequence[int], lane: int, models: int) ->
     name = chart.cut(model, chart.SAID)
     low = min(ranks)
     high = max(ranks)
+    # How often a model is first says more than its mean rank.
     first = f"first under {counts[1]} of {len(ranks)}"
     row = _model(model, lane, low, high)
     row |= {"median": median(ranks), "detail": first}

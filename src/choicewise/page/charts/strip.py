@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from choicewise.page.charts import chart
@@ -16,13 +16,13 @@ from choicewise.util.text import counted
 _FAMILY: Final = 11
 """Width of the names of families, in sizes of the font."""
 
-_PROTOCOL: Final = 14
+_PROTOCOL: Final = 20
 """Width of the names of protocols, in sizes of the font."""
 
 _PLOT: Final = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
 
-_LANE: Final = 9
+_LANE: Final = 8
 """Pixels of a lane."""
 
 _TALL: Final = 1080
@@ -36,16 +36,16 @@ def caption(values: Records, rank: bool = False) -> str:
     """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing else."""
     numbers = _of_kind(values, "number")
     if not numbers:
-        return "No number of this model is a share of the items; its numbers stand under the other metrics."
+        return "No accuracy of this model; its numbers are under the other metrics."
     edge = "rank_low" if rank else "ci_low"
-    dot = "the rank" if rank else "a number"
-    text = f"Every dot is {dot} of the model under one protocol"
+    dot = "rank" if rank else "score"
+    text = f"Dot: {dot} under one protocol"
     bounds = [record[edge] for record in numbers if record[edge] is not None]
-    text += "." if all(map(math.isnan, bounds)) else ", the line its 95 % interval."
+    text += "." if all(map(math.isnan, bounds)) else ", with its 95 % interval."
     if not rank and _of_kind(values, "chance"):
-        text += " Dashed: what guessing gives."
+        text += " Lines that touch the dashed one: no better than guessing."
     if not rank and _of_kind(values, "published"):
-        text += " Hollow: numbers that others published for other models, on MMLU."
+        text += " Hollow: published for other models, on MMLU."
     return text
 
 
@@ -56,6 +56,7 @@ def _of_kind(values: Records, kind: str) -> list[Record]:
 def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of such values, or of the ranks among the models measured alike."""
     narrow = width < chart.NARROW
+    # Narrow charts have the names of families above their dots.
     left = 12 if narrow else _FAMILY * chart.NORMAL + 24
     right = 28 if narrow else 32
     numbers = _of_kind(values, "number")
@@ -97,6 +98,7 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any
         scale = _rank_axis(values)
     across = chart.number(at, **scale)
     layers = []
+    # Chosen numbers are drawn last, so that no other number covers them.
     for chosen in (False, True):
         filters = ({"field": at, "valid": True}, chart.where("chosen", chosen))
         bar = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.25 * min(step / 5, 1)}
@@ -104,6 +106,7 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any
             "type": "point",
             "fill": chart.INK,
             "opacity": 1,
+            # Dots shrink with their lanes, or neighbours would touch.
             "size": min(5 * step, 40),
             "stroke": chart.PAPER,
             "strokeWidth": min(step / 9, 1),
@@ -144,7 +147,7 @@ def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]
     families: dict[str, list[Number]] = {}
     for row in rows:
         families.setdefault(row.identity.family, []).append(row)
-    prefix = chart.shared_prefix([row.identity.protocol for row in rows])
+    names = chart.without_shared([row.identity.protocol for row in rows])
     records: list[Record] = []
     above = math.ceil(_HEADING / _lane_pixels(len(rows)))
     top = 0
@@ -161,7 +164,8 @@ def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]
             absent = _absent(empty) if [row.identity.protocol] == empty[:1] else ""
             records.append(_number(row, lane, row.identity.protocol in chosen, absent))
             records += _published(row, lane)
-        records += _names(ordered, start, start - (above + 1) // 2, prefix, chosen)
+        family_names = _names(ordered, start, start - (above + 1) // 2, names, chosen)
+        records = _without_covered(records, family_names) + family_names
         top = start + len(family)
     return records + _chances(records)
 
@@ -197,6 +201,7 @@ def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
         }
         return chart.named("family", text, **above, description=chart.DESCRIPTION)
     beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
+    # A reader's font may be wider than the one that was measured.
     limit = {"limit": left - 20}
     return [
         chart.layer(
@@ -230,6 +235,7 @@ def _published_layer() -> dict[str, Any]:
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     """Return the names; on narrow charts those right of the middle alone, as the families' names are on the left."""
+    # Where a name is beside its dot depends on the room that the values leave.
     looks: dict[str, dict[str, Any]] = {
         "center": {"align": "center"},
         "left": {"align": "left"},
@@ -237,6 +243,7 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
         "before": {"align": "right", "dx": -6},
         "after": {"align": "left", "dx": 8},
     }
+    # The left half of a narrow chart belongs to the names of families.
     right_half = [{"field": "at", "gte": 0.6}] if narrow else []
     layers = []
     for side, look in looks.items():
@@ -258,6 +265,7 @@ def _rank_axis(values: Records) -> dict[str, Any]:
     most = 1
     for record in _of_kind(values, "number"):
         most = max(most, record["rank"] or 1, record["rank_high"] or 1)
+    # The best rank is on the right, as the greatest value is.
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
     return {"scale": scale, "axis": chart.rank_axis(most)}
 
@@ -344,16 +352,21 @@ def _absent(protocols: Sequence[str]) -> str:
 
 
 def _names(
-    rows: Sequence[Number], start: int, above: int, prefix: str, chosen: Collection[str]
+    rows: Sequence[Number],
+    start: int,
+    above: int,
+    short_names: Mapping[str, str],
+    chosen: Collection[str],
 ) -> list[Record]:
     """Return names if there is room: of the greatest above it, of the least on its left, of what was chosen."""
     scored = [row for row in rows if not math.isnan(row.value)]
     if not scored:
         return []
-    names = [chart.cut(row.identity.protocol.removeprefix(prefix), _PROTOCOL) for row in scored]
+    names = [chart.cut(short_names[row.identity.protocol], _PROTOCOL) for row in scored]
     best = scored[0]
     side = "center"
     at = best.value
+    # A name that is centred near an edge would leave the plot.
     half = chart.em(names[0]) / 2 / _PLOT
     if best.value < half:
         side = "left"
@@ -365,6 +378,7 @@ def _names(
     if len(scored) == 1:
         return records
     worst = scored[-1]
+    # The least number has room on its left, where no other number of the family is.
     low = worst.value if math.isnan(worst.interval.low) else worst.interval.low
     if low * _PLOT > chart.em(names[-1]) + 1:
         lane = start + len(scored) - 1
@@ -380,6 +394,20 @@ def _names(
             at = row.interval.high
         records.append(_name(row, names[index], start + index, at, side, chosen))
     return records
+
+
+def _without_covered(records: Records, names: Records) -> list[Record]:
+    """Return the records without the names of published numbers that a name of the same lane covers."""
+    begins = {}
+    for name in names:
+        if name["side"] == "before":
+            begins[name["lane"]] = name["at"] - (chart.em(name["label"]) + 1) / _PLOT
+    kept = []
+    for record in records:
+        limit = begins.get(record["lane"], math.inf) if record["kind"] == "name" else math.inf
+        if limit == math.inf or record["at"] + (chart.em(record["label"]) + 1) / _PLOT < limit:
+            kept.append(record)
+    return kept
 
 
 def _name(
@@ -417,6 +445,7 @@ def _published(row: Number, lane: int) -> list[Record]:
         return []
     best = max(numbers, key=lambda number: number.value)
     name = f"published: {chart.cut(best.model.rpartition('/')[2], 9)}"
+    # On an interval the name could not be read.
     end = best.value + (chart.em(name) + 1) / _PLOT
     if row.interval.high < best.value or row.interval.low > end:
         records.append(_name(row, name, lane, best.value, "after", ()))

@@ -55,7 +55,10 @@ const startLadder = () => {
   const section = one("#why");
   const figure = one('[data-chart="ladder"]');
   if (!section) return null;
-  watch(one('[data-chart="effects"]'));
+  const effects = one('[data-chart="effects"]');
+  watch(effects);
+  // marks have places, by which arrows go, once they are seen
+  one("[data-effects]").addEventListener("toggle", () => redraw(effects));
   const note = el("p", { "data-no-ladder": true, hidden: true });
   section.append(note);
   if (figure) {

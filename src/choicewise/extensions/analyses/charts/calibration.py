@@ -17,10 +17,8 @@ from choicewise.page.study import Study
 from choicewise.util.text import counted, interval, percent, safe
 
 CAPTION: Final = (
-    "A dot: items with about the same confidence (the highest share of a choice in the softmax of the scores), and how "
-    "many of them are right; its area says how many items these are, the line is the 95 % interval. A calibrated model "
-    "is on the dashed line, one below it is too sure. Calibration error: the mean distance from it, in ten bins of "
-    "equal width."
+    "Dot: items of about the same confidence, and the share of them that is right. "
+    "Below the dashed line: too sure."
 )
 """How to read a diagram."""
 

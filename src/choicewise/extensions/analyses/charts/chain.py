@@ -27,9 +27,8 @@ from choicewise.util.text import counted, plain
 # ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the narrow one.
 
 CAPTION: Final = (
-    "Each step from the log-probability of the right answer to accuracy lets something else in, first the wrong "
-    "choices, then a threshold, and follows the compute of training less closely (Schaeffer et al. 2024, arXiv "
-    "2406.04391)."
+    "Left to right, each metric drops detail and tracks training less smoothly (Schaeffer et al. "
+    "2024, arXiv 2406.04391)."
 )
 """The meaning of the chain."""
 
@@ -236,8 +235,8 @@ _PANELS: Final = 5
 _BETWEEN: Final = 0.16
 """Room between two panels, in panels."""
 
-_NAME: Final = 12
-_SHORT: Final = 8
+_NAME: Final = 16
+_SHORT: Final = 12
 """Widths of the names of models, on wide and narrow charts, in sizes of the font."""
 
 _PROTOCOL: Final = 30

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from choicewise.records import (
     Manifest,
     ObservationRow,
 )
+from choicewise.util.cache import BoundedCache
 from choicewise.util.files import (
     TABLE,
     Refused,
@@ -45,7 +47,7 @@ from choicewise.util.files import (
     open_file,
     read_bytes,
 )
-from choicewise.util.tables import open_parquet, unpacked, write_parquet
+from choicewise.util.tables import AT_ONCE, open_parquet, unpacked, write_parquet
 
 
 def replaced(run: Path, block: BlockRecord, answers: Mapping[str, ObservationRow]) -> pa.Table:
@@ -396,9 +398,21 @@ def _opened(
         with open_file(path, TABLE) as content:
             file = open_parquet(content)
             _check_schema(path, file, schema)
-            yield file, unpacked(content, columns, whole)
+            state = os.fstat(content.fileno())
+            key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
+            size = _SIZES.get(key)
+            # What is read of a larger table has to be checked each time.
+            if size is None or size > AT_ONCE:
+                size = unpacked(content, columns, whole)
+            if columns is None:
+                _SIZES.put(key, size)
+            yield file, size
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"can't read {path} ({error}); {_RESTORE}") from error
+
+
+_SIZES = BoundedCache[tuple[Path, int, int, int], int](10_000)
+"""Bytes of memory that whole tables take, by file: a report opens each block several times."""
 
 
 def _check_schema(path: Path, file: pq.ParquetFile, schema: pa.Schema) -> None:

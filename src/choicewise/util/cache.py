@@ -12,11 +12,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from choicewise.errors import StoreError
-from choicewise.util.background import Threads
 from choicewise.util.files import write_text
 
 if TYPE_CHECKING:
     from asyncio import Task
+
+    from choicewise.util.background import Threads
 
 
 Key = TypeVar("Key", bound=Hashable)

@@ -240,6 +240,25 @@ def test_the_copy_of_a_manifest_is_renewed_after_a_minute_and_at_the_end(
     assert (counts, copied()) == ([0, 2, 2], 3)
 
 
+def test_how_much_memory_a_table_takes_is_counted_once_a_file(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened() -> int:
+        tables.read_metadata(path, records.SPANS)
+        tables.read_columns(path, records.SPANS, ["item"])
+        return len(counted)
+
+    counted = []
+    unpacked = tables.unpacked
+    monkeypatch.setattr(tables, "unpacked", lambda *a: counted.append(a) or unpacked(*a))
+    path = filled / "blocks" / "00000" / "spans.parquet"
+    assert (opened(), opened()) == (1, 1)
+    path.write_bytes(path.read_bytes())
+    assert opened() == 2
+    monkeypatch.setattr(tables, "AT_ONCE", -1)
+    assert opened() == 4
+
+
 def test_a_first_start_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
     tables.write_arrow(tmp_path / "items.parquet", tables.make_table(records.ITEMS, [ITEM]))
     (tmp_path / "manifest.json.partial").write_text("{")

@@ -126,7 +126,7 @@ def _has_softmax(run: Run) -> bool:
 
 
 def _with_temperature(run: Run, fitted_on: Run) -> Run:
-    from choicewise.results.reliability import with_temperature
+    from choicewise.results.temperature import with_temperature
 
     run, lines = with_temperature(run, fitted_on)
     tell(*lines)

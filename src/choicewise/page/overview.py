@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from choicewise.page.study import ShownRun, Study
-from choicewise.report.brief import LETTERS, TEXTS, extremes, publication_text
+from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
+from choicewise.report.brief import extremes, publication_text
 from choicewise.report.findings import doubts, gaps, guessing_sentences, sentences
 from choicewise.report.tables import scored_cells
 from choicewise.results.compare import published
@@ -23,7 +24,7 @@ from choicewise.util.text import listed, percent, plain, sentence
 MOST_WORDS: Final = 20
 """Words of a title at most."""
 
-_MERGED: Final = (LETTERS, TEXTS)
+_MERGED: Final = (LETTER_FAMILIES, TEXT_FAMILIES)
 """Families that share a column."""
 
 

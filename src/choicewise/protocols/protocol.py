@@ -833,6 +833,12 @@ def _spell_character(character: str) -> str:
 RENDERED = "rendered requests"
 """The family of protocols whose requests were rendered elsewhere, so that axes don't show them."""
 
+LETTER_FAMILIES = ("letters", "letters with answers")
+"""Families of protocols that score labels; one number stands for all of them."""
+
+TEXT_FAMILIES = ("cloze", "whole answers")
+"""Families of protocols that score texts; one number stands for all of them."""
+
 
 def family(protocol: Protocol) -> str:
     """Name what ``protocol`` scores, from its axes.

@@ -11,6 +11,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
 from choicewise.report.findings import gaps, guessing_sentences, lead_sentences
 from choicewise.report.tables import (
     IN_SHORT,
@@ -52,12 +53,6 @@ LINES: Final = 9
 
 FEWEST: Final = 4
 """Lines that one run takes at least."""
-
-LETTERS: Final = ("letters", "letters with answers")
-"""Families of protocols that score labels; one number stands for all of them."""
-
-TEXTS: Final = ("cloze", "whole answers")
-"""Families of protocols that score texts; one number stands for all of them."""
 
 _LISTED: Final = 3
 """Accuracies that have a line each."""
@@ -377,9 +372,9 @@ def _protocol_name(row: Number) -> str:
 
 def _representative(rows: Sequence[Number]) -> Number:
     """Return the row of one metric that stands for the others: of labels if it looks at a softmax, else of texts."""
-    families = TEXTS + LETTERS
+    families = TEXT_FAMILIES + LETTER_FAMILIES
     if METRICS[rows[0].identity.metric].softmax:
-        families = LETTERS + TEXTS
+        families = LETTER_FAMILIES + TEXT_FAMILIES
     scored = [row for row in rows if not math.isnan(row.value)] or rows
     for family in families:
         for row in scored:
@@ -481,7 +476,7 @@ def _chosen(scored: Sequence[Number], room: int) -> list[Number]:
     from choicewise.results.headline import headline
 
     chosen = []
-    for families in (LETTERS, TEXTS):
+    for families in (LETTER_FAMILIES, TEXT_FAMILIES):
         for family in families:
             row = headline(scored, (family,))
             if row is not None:

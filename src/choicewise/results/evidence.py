@@ -21,7 +21,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.preparations import more_options
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.protocols.readings import PERMUTED, READINGS
-from choicewise.records import OBSERVATIONS, REQUESTS, SPANS, BlockRecord, Manifest
+from choicewise.records import BlockRecord, Manifest
 from choicewise.requests.blocks import list_request_specs
 from choicewise.results.spans import ObservedPortion, RunTables, offsets_of, row_bytes, row_digests
 from choicewise.results.tables import (
@@ -266,7 +266,8 @@ class RunEvidence:
             del tables
         for prompt, columns in growing.items():
             if not columns.items:
-                columns.add(self._empty_tables())
+                no_items = self.items.slice(0, 0)
+                columns.add(RunTables(items=no_items, extra_options=self._extra_options))
             if prompt not in self._by_prompt:
                 items = np.concatenate(columns.items)
                 extra = self._extra_options.get(prompt, 0)
@@ -303,22 +304,8 @@ class RunEvidence:
     def _read_requests(self, portion: Portion) -> RunTables:
         """Read the requests of a portion with their texts, and nothing that was observed."""
         items = self.items.take(pa.array(portion.items))
-        return RunTables(
-            items=items,
-            requests=_rows(self.folder, portion, "requests", "item", items["item"]),
-            spans=SPANS.empty_table(),
-            observations=OBSERVATIONS.empty_table(),
-            extra_options=self._extra_options,
-        )
-
-    def _empty_tables(self) -> RunTables:
-        return RunTables(
-            items=self.items.slice(0, 0),
-            requests=REQUESTS.empty_table(),
-            spans=SPANS.empty_table(),
-            observations=OBSERVATIONS.empty_table(),
-            extra_options=self._extra_options,
-        )
+        requests = _rows(self.folder, portion, "requests", "item", items["item"])
+        return RunTables(items=items, requests=requests, extra_options=self._extra_options)
 
     @cached_property
     def _extra_options(self) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from choicewise.protocols.readings import ALONG
 from choicewise.questions import EOS, FILTERED
-from choicewise.records import GENERATED, KEYS
+from choicewise.records import GENERATED, KEYS, OBSERVATIONS, REQUESTS, SPANS
 from choicewise.scoring import scores
 from choicewise.scoring.answers import Written
 from choicewise.scoring.decide import OUTSIDE, gold_rows, option_mass
@@ -434,9 +434,9 @@ class RunTables:
     """
 
     items: pa.Table
-    requests: pa.Table
-    spans: pa.Table
-    observations: pa.Table
+    requests: pa.Table = field(default_factory=REQUESTS.empty_table)
+    spans: pa.Table = field(default_factory=SPANS.empty_table)
+    observations: pa.Table = field(default_factory=OBSERVATIONS.empty_table)
     extra_options: Mapping[str, int] = field(default_factory=dict)
     # The tokens of every prompt laid out at once would need several times the memory of the run.
     latest: dict[tuple[str, str | None, int], Continuations] = field(default_factory=dict)

@@ -1,53 +1,18 @@
-"""Measure how far a run's probabilities can be believed, and fit temperatures to them."""
+"""Fit temperatures to the probabilities of a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from choicewise.errors import UsageError
-from choicewise.protocols.between import apply_metrics, as_accuracy
-from choicewise.protocols.metrics import CHAIN, METRICS
+from choicewise.protocols.between import as_accuracy
+from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.measurement import Measurement, shared_items
-from choicewise.results.number import Number
 from choicewise.results.rows import selection
 from choicewise.results.run import Run
-from choicewise.scoring.probabilities import BINS, Bin, fit_temperature, reliability
-
-
-@dataclass(frozen=True, slots=True)
-class Reliability:
-    """Hold the table behind a calibration error; ``value`` is the error under ``protocol``."""
-
-    protocol: str
-    metric: str
-    value: float
-    bins: tuple[Bin, ...]
-
-
-def reliability_tables(run: Run) -> list[Reliability]:
-    """Return a table for every protocol of ``run`` whose metric is a calibration error."""
-    tables = []
-    for name, measured in run.measurements.items():
-        metric = measured.protocol.metric
-        if metric in BINS:
-            assert measured.judged is not None
-            bins = tuple(reliability(metric, measured.judged))
-            tables.append(Reliability(name, metric, measured.overall, bins))
-    return tables
-
-
-def chain(run: Run, protocol: str) -> list[Number]:
-    """Return the rows of one protocol of ``run`` under the metrics of ``CHAIN`` that fit it."""
-    return run.under(chain_protocols({protocol: run.protocols[protocol]})).rows()
-
-
-def chain_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """Return ``protocols`` under the metrics of ``CHAIN`` that fit one of them."""
-    # A score that is no log-likelihood has no probability.
-    return dict(apply_metrics(protocols, CHAIN).protocols)
+from choicewise.scoring.probabilities import fit_temperature
 
 
 def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:

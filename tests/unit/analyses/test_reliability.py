@@ -7,11 +7,13 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.charts.stored import chain
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN
 from choicewise.results.compare import comparisons
 from choicewise.results.outcomes import influence, outcomes_of, ranked
-from choicewise.results.reliability import chain, reliability_tables, with_temperature
+from choicewise.results.temperature import with_temperature
+from choicewise.scoring.probabilities import reliability
 from tests.helpers.mmlu_data import write_mmlu
 
 PROTOCOLS = ["mmlu/olmes-cf", "mmlu/olmes-mcf", "mmlu/olmes-mcf@views=cyclic"]
@@ -89,12 +91,11 @@ def test_groups_have_numbers_of_their_own_and_calibration_is_of_all_together(run
         )
         for name in whole
     )
-    tables = reliability_tables(made)
-    assert [table.protocol for table in tables] == [*whole]
-    for table in tables:
-        assert sum(line.n for line in table.bins) == 12
-        error = sum(line.n * abs(line.confidence - line.right) for line in table.bins) / 12
-        assert table.value == pytest.approx(error)
+    for measured in made.measurements.values():
+        bins = reliability("ece", measured.judged)
+        assert sum(bin.n for bin in bins) == 12
+        error = sum(bin.n * abs(bin.confidence - bin.right) for bin in bins) / 12
+        assert measured.overall == pytest.approx(error)
 
 
 def test_long_answers_weigh_more_in_bits_by_bytes(runs):

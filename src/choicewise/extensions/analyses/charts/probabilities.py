@@ -15,6 +15,7 @@ from choicewise.extensions.analyses.charts.stored import (
     FAMILIES,
     NAME,
     calibration,
+    chain,
     read_calibration,
     read_chain,
 )
@@ -24,7 +25,6 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
-from choicewise.results.reliability import chain
 from choicewise.results.run import Run, open_run
 from choicewise.scoring.probabilities import Bin
 from choicewise.util import text

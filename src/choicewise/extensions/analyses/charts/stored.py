@@ -7,17 +7,22 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from choicewise.errors import UsageError
-from choicewise.protocols.between import under_metrics
-from choicewise.protocols.protocol import RENDERED, Protocol, family
-from choicewise.report.brief import LETTERS, TEXTS
+from choicewise.protocols.between import apply_metrics, under_metrics
+from choicewise.protocols.metrics import CHAIN
+from choicewise.protocols.protocol import (
+    LETTER_FAMILIES,
+    RENDERED,
+    TEXT_FAMILIES,
+    Protocol,
+    family,
+)
 from choicewise.results.headline import preference
 from choicewise.results.number import Number
-from choicewise.results.reliability import chain, chain_protocols, reliability_tables
 from choicewise.results.run import Run
 from choicewise.results.summary import read_numbers
-from choicewise.scoring.probabilities import Bin
+from choicewise.scoring.probabilities import BINS, Bin, reliability
 
-FAMILIES: Final = (LETTERS, TEXTS, (RENDERED,))
+FAMILIES: Final = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
 """Families of protocols whose probabilities are shown."""
 
 NAME: Final = "probabilities"
@@ -31,7 +36,7 @@ def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
     stored: dict[str, Protocol] = {}
     for families in FAMILIES:
         accuracy = _headline(protocols, families)
-        stored |= accuracy | chain_protocols(accuracy) | _error_protocols(accuracy)
+        stored |= {**accuracy, **_chain_protocols(accuracy), **_error_protocols(accuracy)}
     # Accuracy alone is a number of the run.
     if stored.keys() <= protocols.keys():
         return {}
@@ -63,9 +68,23 @@ def calibration(
     errors = _error_protocols(protocol)
     if not errors:
         return (), ()
-    measured = run.under(errors)
-    (table,) = reliability_tables(measured)
-    return measured.rows(), table.bins
+    under_errors = run.under(errors)
+    bins: list[Bin] = []
+    for measured in under_errors.measurements.values():
+        if measured.protocol.metric in BINS:
+            assert measured.judged is not None
+            bins = reliability(measured.protocol.metric, measured.judged)
+    return under_errors.rows(), bins
+
+
+def chain(run: Run, protocol: str) -> list[Number]:
+    """Return the rows of one protocol of ``run`` under the metrics of ``CHAIN`` that fit it."""
+    return run.under(_chain_protocols({protocol: run.protocols[protocol]})).rows()
+
+
+def _chain_protocols(protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
+    # A score that is no log-likelihood has no probability.
+    return apply_metrics(protocols, CHAIN).protocols
 
 
 def read_chain(stored: Mapping[str, Any]) -> tuple[Number, ...]:

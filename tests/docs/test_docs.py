@@ -198,8 +198,8 @@ def test_the_page_of_commands_has_every_command_and_option() -> None:
     assert [name for name in COMMANDS if f"## `choicewise {name}`" not in page] == []
     shown = {
         "`--protocol <str>`",
-        "`--limit <int>`",
-        "`--include-path <path>`",
+        "`--limit N`",
+        "`--include-path DIR`",
         "`--without-missing`",
         "`130`",
     }

@@ -496,13 +496,15 @@ class ImportRecord:
     """Describe another tool's log that a run was made of.
 
     ``tool``: that wrote it; ``settings``: its facts, as text; ``recorded``: the tool's totals, by
-    its names; ``unused``: the parts that were not kept, in words.
+    its names, or the means of its values of items if it has no totals; ``unused``: the parts that
+    were not kept, in words.  ``recomputed``: those of ``recorded`` that follow from the answers.
     """
 
     tool: str
     settings: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, float] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
+    recomputed: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def test_an_imported_log_takes_nine_lines(
         assert all(len(line) <= 100 or "choicewise ladder" in line for line in lines)
         assert "next  choicewise report" in told.stderr
         assert re.search(r"; \d+ more have no number", told.stdout)
-        assert told.stdout.startswith("the log says acc ")
+        assert told.stdout.startswith("acc ")
         whole = choicewise("import", "log", "--out", f"run{len(more)}", *more, "--all", code=0)
         assert len(re.findall("^  (?:warning|not used): ", whole.stderr, re.MULTILINE)) == len(
             changes

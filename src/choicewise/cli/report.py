@@ -14,7 +14,7 @@ from choicewise.cli import options
 from choicewise.cli.analysis import CHOSEN, ChosenAnalysis, ReportCommand
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import UsageError
-from choicewise.util.text import command_line
+from choicewise.util.text import command_line, safe, wrapped
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
@@ -238,7 +238,9 @@ def print_runs(
         numbers += [estimate.as_json() for estimate in estimates]
         print_json(numbers)
         return
+    logged = _log_lines(runs)
     if output.every or output.ids:
+        show(*logged)
         if rows:
             from choicewise.results.finding import finding
 
@@ -250,12 +252,33 @@ def print_runs(
             print_parts([estimate_table(estimates)])
         tell(*serious_warnings(rows, guesses=False))
         return
+    # A table of many models has no room for them.
+    if len(runs) == 1:
+        show(*logged)
+        above += len(logged)
     following = _print_short(runs, folders, rows, averages, above)
     if estimates:
         from choicewise.report.estimates import estimate_lines
 
         show(*estimate_lines(estimates, rows))
     tell(*following)
+
+
+def _log_lines(runs: Sequence[Summary]) -> list[str]:
+    """Return the numbers in the logs of imported runs, beside those of their answers."""
+    from choicewise.report.brief import WIDTH
+    from choicewise.report.logged import log_line
+
+    lines = []
+    for run in runs:
+        if run.manifest.imported is None:
+            continue
+        line = log_line(run.manifest.imported)
+        if line and len(runs) > 1:
+            line = f"{run.manifest.model.name} on {run.manifest.dataset.name}: {line}"
+        if line:
+            lines += wrapped(safe(line), WIDTH)
+    return lines
 
 
 def _print_short(

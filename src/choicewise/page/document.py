@@ -41,6 +41,7 @@ from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.ports import PageSections, all_of
+from choicewise.report.logged import log_line
 from choicewise.report.tables import average_tables
 from choicewise.results.ladder import Effect
 from choicewise.results.run import Run
@@ -455,6 +456,20 @@ def _markup(text: str) -> Any:
     return Markup(text)
 
 
+def _logged(study: Study) -> list[str]:
+    """Return the numbers in the logs of imported runs, beside those of their answers."""
+    lines = []
+    for run in study.runs:
+        if run.manifest.imported is None:
+            continue
+        line = log_line(run.manifest.imported)
+        if line and len(study.runs) > 1:
+            line = f"{run.label}: {line}"
+        if line:
+            lines.append(line)
+    return lines
+
+
 def _first_view(content: Content) -> dict[str, Any]:
     """Return what the page shows before its script does anything: of the first run, order and pair."""
     study = content.study
@@ -467,6 +482,7 @@ def _first_view(content: Content) -> dict[str, Any]:
         "finding": title(study, content.overviews),
         "overviews": [(overview, _markup(overview.html)) for overview in content.overviews],
         "notes": notes(study),
+        "logged": _logged(study),
         "caption": _caption,
         "chance": any(record["kind"] == "chance" for record in content.strips[0]),
         "strip_values": content.strips[0],

@@ -12,7 +12,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, progress, show, tell
 from choicewise.errors import UsageError
-from choicewise.util.text import safe, short, wrapped
+from choicewise.util.text import safe, short
 
 if TYPE_CHECKING:
     from choicewise.extensions.interop.logs.import_log import Imported
@@ -122,7 +122,7 @@ def import_logs(
     if len(logs) == 1 and not wants_everything:
         # The lines of one log go above its report, so that both fit on the first screen.
         (imported,) = write_logs(logs, out)
-        print_folders([out], output, above=_print_log(imported))
+        print_folders([out], output, above=_tell_log(imported))
         return
     if len(logs) <= MANY:
         write_logs(logs, out, _tell_imported)
@@ -158,8 +158,15 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
 
 
 def _tell_imported(imported: Imported) -> None:
-    """Say what was imported, and what of it was not used or disagrees."""
-    tell(_title(imported), *(f"  {remark}" for remark in _remarks(imported)))
+    """Tell what was imported, the log's own numbers, and what disagrees or was not used."""
+    from choicewise.report.logged import log_line
+
+    lines = [_title(imported)]
+    numbers = log_line(imported.record)
+    if numbers:
+        lines.append(f"  {numbers}")
+    lines += [f"  {remark}" for remark in _remarks(imported)]
+    tell(*lines)
 
 
 def _title(imported: Imported) -> str:
@@ -176,24 +183,16 @@ def _remarks(imported: Imported) -> list[str]:
     return remarks
 
 
-def _print_log(imported: Imported) -> int:
-    """Print what was imported and the log's totals, and return how many lines that took, at most
-    four.
-    """
-    from choicewise.extensions.interop.logs.import_log import totals_line
+def _tell_log(imported: Imported) -> int:
+    """Tell what was imported, and return how many lines that took, at most two."""
     from choicewise.report.brief import WIDTH
 
-    talk = [short(_title(imported), WIDTH)]
+    lines = [short(_title(imported), WIDTH)]
     remarks = "; ".join(_remarks(imported))
     if remarks:
-        talk.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
-    totals = totals_line(imported)
-    if totals.endswith(":"):
-        totals += " --all"
-    lines = wrapped(totals, WIDTH)
-    tell(*talk)
-    show(*lines)
-    return len(talk) + len(lines)
+        lines.append(f"  {shorten(safe(remarks), WIDTH - 2, placeholder=' … (--all)')}")
+    tell(*lines)
+    return len(lines)
 
 
 Table = StrEnum("Table", ["numbers", "models"])

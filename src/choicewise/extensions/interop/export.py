@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from choicewise.errors import UsageError, did_you_mean, install_line
 from choicewise.ports import Export, Writer, all_of, find
 from choicewise.protocols.between import apply_metrics, refuse_metrics
+from choicewise.report.logged import log_line
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
 from choicewise.util.files import (
@@ -83,7 +84,20 @@ def export(
         table=table_name,
     )
     filled = _fill(writer, content, Path(out))
-    return replace(filled, notes=(*lacking, *filled.notes))
+    return replace(filled, notes=(*_log_notes(opened), *lacking, *filled.notes))
+
+
+def _log_notes(runs: Sequence[Run]) -> list[str]:
+    """Return the numbers in the logs of imported runs, beside those that are exported."""
+    notes = []
+    for run in runs:
+        imported = run.manifest.imported
+        if imported is None:
+            continue
+        line = log_line(imported)
+        if line:
+            notes.append(f"{run.folder}: {line}")
+    return notes
 
 
 def _opened(named: Sequence[str | Path | Run]) -> list[Run]:

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.verdicts import HARNESS
 from choicewise.logs import Log, LoggedChoice, LoggedItem
+from choicewise.report.logged import ROUNDING
 from choicewise.util.text import has_half_character
-
-ROUNDING = 1e-5
-"""Difference between two shares that rounding may make, as other tools compute them."""
 
 # Nats by which rounding may lift a log-likelihood above 0.
 _ABOVE_ZERO = 1e-3
 
 
+class _Means:
+    """Average values of items by name, as ``aggregation`` averages the subjects."""
+
+    def __init__(self, aggregation: str) -> None:
+        self._macro = aggregation == "macro"
+        self._sums: dict[str, defaultdict[str, float]] = {}
+        self._counts: dict[str, Counter[str]] = {}
+
+    def add(self, name: str, subject: str, value: float) -> None:
+        # Only a macro average needs the sum of every subject.
+        if not self._macro:
+            subject = ""
+        self._sums.setdefault(name, defaultdict(float))[subject] += value
+        self._counts.setdefault(name, Counter())[subject] += 1
+
+    def means(self) -> dict[str, float]:
+        means = {}
+        for name, counts in self._counts.items():
+            sums = self._sums[name]
+            of_subjects = [sums[subject] / count for subject, count in counts.items()]
+            means[name] = sum(of_subjects) / len(of_subjects)
+        return means
+
+
+@dataclass(frozen=True)
+class LogNumbers:
+    """Hold the numbers ``recorded`` in a log, and those ``recomputed`` from its answers, by name."""
+
+    recorded: Mapping[str, float]
+    recomputed: Mapping[str, float]
+
+
 class Checks:
-    """Count the values of a log that do not follow from its answers."""
+    """Compute the values of a log from its answers, and count those that differ."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -28,9 +59,14 @@ class Checks:
         self._wrong: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
         self._unknown: set[str] = set()
+        self._items = 0
+        self._no_shares: set[str] = set()
+        self._recorded = _Means(log.aggregations[0])
+        self._computed = _Means(log.aggregations[0])
 
     def add(self, item: LoggedItem) -> None:
         """Check the values of an item, unless it is missing or lacks what they follow from."""
+        self._items += 1
         if item.missing:
             return
         for name, recorded in item.recorded.items():
@@ -42,6 +78,11 @@ class Checks:
             # A value that can not be computed proves nothing.
             if math.isnan(computed) or math.isnan(recorded):
                 continue
+            # An index or a perplexity has no percent.
+            if not 0 <= recorded <= 1:
+                self._no_shares.add(name)
+            self._recorded.add(name, item.subject, recorded)
+            self._computed.add(name, item.subject, computed)
             self._checked[name] += 1
             if abs(recorded - computed) > ROUNDING:
                 self._wrong[name] += 1
@@ -66,12 +107,48 @@ class Checks:
             )
         return tuple(notes.values())
 
+    def numbers(self) -> LogNumbers:
+        """Return the log's totals, or the means of its values if it has none, and ours."""
+        computed = self._computed.means()
+        recorded = self._recorded.means()
+        for name in self._no_shares:
+            del computed[name], recorded[name]
+        if not self._log.recorded:
+            return LogNumbers(recorded, computed)
+        recomputed = {}
+        for name in self._log.recorded:
+            value = _value_of(name, computed)
+            # A total over all items is no mean of some of them.
+            if value is not None and self._checked[value] == self._items:
+                recomputed[name] = computed[value]
+        return LogNumbers(dict(self._log.recorded), recomputed)
+
     def unused(self) -> tuple[str, ...]:
         """Return the values of items that are not imported, in words."""
         if not self._unknown:
             return ()
         names = ", ".join(sorted(self._unknown))
         return (f"values {names}, of which it is not known how they follow from the answers",)
+
+
+def _value_of(total: str, values: Iterable[str]) -> str | None:
+    """Return the value of items that a total averages, None if there is none."""
+    values = set(values)
+    if total in values:
+        return total
+    # The harness calls some of its metrics acc, whatever they compute.
+    if total == "acc":
+        for value in ("mc2", "greedy"):
+            if value in values:
+                return value
+    # HELM adds the split to a name, and Inspect the metric.
+    value, _, _ = total.partition(" ")
+    if value in values:
+        return value
+    value, _, metric = total.partition("/")
+    if value in values and metric in ("accuracy", "mean"):
+        return value
+    return None
 
 
 def checked_item(item: LoggedItem, tool: str) -> LoggedItem:

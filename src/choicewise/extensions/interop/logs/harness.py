@@ -16,7 +16,6 @@ from typing import Any
 from warnings import warn
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.checks import ROUNDING
 from choicewise.extensions.interop.logs.files import first_object, head, objects_among, whole
 from choicewise.extensions.interop.logs.harness_samples import (
     NoLikelihoods,
@@ -27,6 +26,7 @@ from choicewise.extensions.interop.logs.harness_samples import (
     scan_samples,
 )
 from choicewise.logs import Log, LoggedItem, Reread, Unreadable
+from choicewise.report.logged import ROUNDING
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:

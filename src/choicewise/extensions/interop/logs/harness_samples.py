@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.checks import ROUNDING
 from choicewise.extensions.interop.logs.files import (
     Rows,
     begins_a_list,
@@ -34,6 +33,7 @@ from choicewise.extensions.interop.logs.files import (
 )
 from choicewise.extensions.interop.logs.verdicts import HARNESS, share, sums
 from choicewise.logs import LoggedChoice, LoggedItem
+from choicewise.report.logged import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,15 @@ def read_items(rows: SampleRows, scan: Scan, task_computes: bool) -> Iterator[Lo
 def _recorded(sample: Sample, task_computes: bool) -> dict[str, float]:
     """Return the metrics that follow from the log-likelihoods of a sample."""
     recorded = {}
+    metric = meaning(sample)
+    if "acc" in sample.metrics and (metric != "acc" or not task_computes):
+        recorded[metric] = sample.metrics["acc"]
     for name, value in sample.metrics.items():
-        if task_computes or name not in HARNESS or name == "acc":
+        if task_computes or name not in HARNESS or name in ("acc", *recorded):
             continue
         # With contexts of their own, the harness divides by the lengths of the contexts.
         if name == "exact_match" or not sample.own_contexts:
             recorded[name] = value
-    metric = meaning(sample)
-    if "acc" in sample.metrics and (metric != "acc" or not task_computes):
-        recorded[metric] = sample.metrics["acc"]
     return recorded
 
 

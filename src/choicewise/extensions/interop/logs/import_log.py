@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
-from choicewise.extensions.interop.logs.checks import ROUNDING, Checks, checked_item
+from choicewise.extensions.interop.logs.checks import Checks, LogNumbers, checked_item
 from choicewise.extensions.interop.logs.files import find_reader, recognise
-from choicewise.extensions.interop.write.harness_names import HARNESS_METRICS
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread, Unreadable
 from choicewise.ports import LogReader
 from choicewise.protocols.protocol import NEUTRAL, Protocol, signature
@@ -60,8 +59,6 @@ from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, folder_name, free_name, locked
-from choicewise.util.text import counted as counted_number
-from choicewise.util.text import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +68,9 @@ class LogState:
     ``requests``, ``data`` and ``model``: digests of the requests, the items and the answers (64 hex
     each).  ``subjects``: the number of items of each.  ``has``: facts that hold of any item: its
     choices have a ``text``, ``tokens`` (a number), ``greedy`` flags or a ``loglikelihood``; it has
-    ``several`` right choices, or ``choices`` to choose from.  ``notes``: values of the log that do
-    not follow from its answers, and ``unused``: values that are not imported, in words.
+    ``several`` right choices, or ``choices`` to choose from.  ``numbers``: those of the log, and of
+    its answers.  ``notes``: values of the log that do not follow from its answers, and ``unused``:
+    values that are not imported, in words.
     """
 
     requests: str
@@ -80,6 +78,7 @@ class LogState:
     model: str
     subjects: dict[str, int]
     has: frozenset[str]
+    numbers: LogNumbers
     notes: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -91,6 +90,11 @@ class Imported:
     log: Log
     folder: Path
     state: LogState
+
+    @property
+    def record(self) -> ImportRecord:
+        """Return what the run's manifest keeps of the log."""
+        return _import_record(self.log, self.state)
 
 
 def import_log(
@@ -201,41 +205,6 @@ def write_logs(
         return _write_several(logs, out, say)
 
 
-def totals_line(imported: Imported) -> str:
-    """Return the log's totals in %, and those computed from its items, "" if there are none.
-
-    A colon ends the line if the run has further numbers, and the caller adds how to see them.
-    Other tools call scores by the harness's names, too.
-    """
-    run = open_run(imported.folder)
-    values = {}
-    for row in run.rows():
-        if row.share and row.counts.n:
-            values[row.identity.protocol] = row.value
-    recorded = []
-    different = []
-    for (score, _, metric), name in HARNESS_METRICS.items():
-        # A protocol is named after its score, or after its metric if that is another.
-        if metric in ("acc", "exact_match"):
-            protocol = f"{imported.log.task}:{score}"
-        else:
-            protocol = f"{imported.log.task}:{metric}"
-        total = imported.log.recorded.get(name)
-        if total is None or protocol not in values:
-            continue
-        recorded.append(f"{name} {percent(total)}")
-        if abs(total - values[protocol]) > ROUNDING:
-            different.append(f"{name} {percent(values[protocol])}")
-    if not recorded:
-        return ""
-    computed = ", ".join(different) or "the same"
-    line = f"the log says {', '.join(recorded)}; computed again: {computed}."
-    others = len(values) - len(recorded)
-    if others <= 0:
-        return line
-    return f"{line} {counted_number(others, 'further number')}:"
-
-
 def _write_several(
     logs: Sequence[Log], out: Path, say: Callable[[Imported], None]
 ) -> list[Imported]:
@@ -312,12 +281,7 @@ def run_of_log(log: Log, out: Path) -> LogState:
         selection=Selection(),
         protocols={name: signature(protocol) for name, protocol in protocols.items()},
         versions={"choicewise": __version__},
-        imported=ImportRecord(
-            tool=log.tool,
-            settings=dict(log.settings),
-            recorded=dict(log.recorded),
-            unused=(*log.unused, *state.unused, *state.notes),
-        ),
+        imported=_import_record(log, state),
     )
     _refuse_others(out, wanted)
     with open_folder(out, wanted, {SPLIT: _item_rows(log)}) as folder:
@@ -326,6 +290,16 @@ def run_of_log(log: Log, out: Path) -> LogState:
             _write_blocks(folder, log, state, protocols)
             folder.finish()
     return state
+
+
+def _import_record(log: Log, state: LogState) -> ImportRecord:
+    return ImportRecord(
+        tool=log.tool,
+        settings=dict(log.settings),
+        recorded=state.numbers.recorded,
+        unused=(*log.unused, *state.unused, *state.notes),
+        recomputed=state.numbers.recomputed,
+    )
 
 
 def _item_rows(log: Log) -> Iterator[ItemRow]:
@@ -454,6 +428,7 @@ def read_state(log: Log) -> LogState:
         model=model.hexdigest(),
         subjects=dict(subjects),
         has=frozenset(has),
+        numbers=checks.numbers(),
         notes=checks.notes(),
         unused=checks.unused(),
     )

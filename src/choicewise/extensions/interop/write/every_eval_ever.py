@@ -141,6 +141,8 @@ def _library(run: Run) -> dict[str, Any]:
         name = imported.tool
         version = "unknown"
     details = {f"log.{key}": text for key, text in imported.settings.items()}
+    for number, share in imported.recorded.items():
+        details[f"log.{number}"] = str(share)
     details["scored_by"] = our_version
     return {"name": name, "version": version, "additional_details": details}
 

@@ -49,7 +49,7 @@ def test_read_mapping(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('choice = "c"\nanswer = "a"', "'choice' is not a key of a mapping; did you mean choices"),
+        ('choice = "c"\nanswer = "a"', "'choice' .*did you mean choices"),
         ('zzz = "c"', "known are question, choices"),
         ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
@@ -319,9 +319,7 @@ def test_a_proposal_opens_the_rows_whose_order_of_choices_is_open(
     path = write(tmp_path / "quiz.jsonl", rows)
     with pytest.raises(UnknownShape, match="can't tell which columns") as refused:
         open_dataset(path)
-    (comment,) = [
-        line for line in refused.value.problems if "in the order of the choices they mean" in line
-    ]
+    (comment,) = [line for line in refused.value.problems if "in the order of" in line]
     no, yes = comment.replace(",", "").split()[4:7:2]
     lines = [*refused.value.problems]
     with pytest.raises(DataError, match=r"has \.\.\. for labels"):

@@ -201,13 +201,13 @@ def test_bad_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="test.parquet as Parquet"):
         open_dataset(path)
     parquet(tmp_path, [{"question": "Q", "choices": [0.5, 1.5], "answer": 0}])
-    with pytest.raises(DataError, match="row 0 .*column choices has the binary number 0.5"):
+    with pytest.raises(DataError, match="row 0 .*column choices .* 0.5"):
         open_dataset(path)
     broken = pa.StringArray.from_buffers(
         1, pa.py_buffer(b"\x00\x00\x00\x00\x01\x00\x00\x00"), pa.py_buffer(b"\xff")
     )
     pq.write_table(pa.table({"question": broken}), path)
-    with pytest.raises(DataError, match="column question has bytes that are not UTF-8"):
+    with pytest.raises(DataError, match="column question .* UTF-8"):
         list(parquet_rows(path))
 
 
@@ -250,9 +250,7 @@ def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> N
         open_dataset(tmp_path / "test.jsonl")
     with pytest.raises(DataError, match="line 1 .*no row can be read"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
-    with pytest.raises(
-        DataError, match="all rows were skipped, the first because the answer is empty"
-    ):
+    with pytest.raises(DataError, match="the first because the answer is empty"):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
 
 
@@ -424,7 +422,7 @@ def test_files_that_can_not_be_used(tmp_path: Path) -> None:
         read_mmlu(layout(tmp_path / "open", 'Q,a,b,A\n"Q,a,b,A\n'), on_bad_item="skip")
     with pytest.raises(DataError, match="law_test.csv is empty"):
         read_mmlu(layout(tmp_path / "empty", ""))
-    with pytest.raises(DataError, match="no usable questions; .*first because the answer is empty"):
+    with pytest.raises(DataError, match="no usable questions; .*answer is empty"):
         read_mmlu(layout(tmp_path / "all-bad", "Q,a,b,\n", dev="Q,a,b,\n"), on_bad_item="skip")
     stray = layout(tmp_path / "stray", LAW)
     (stray / "test" / "notes.csv").write_text("x")
@@ -498,9 +496,7 @@ def test_sibling_files(tmp_path: Path) -> None:
     touch(tmp_path, "arc.test.first9.jsonl")
     assert sibling_files(tmp_path / "arc.test.first9.jsonl")[0] == "arc.first9"
     touch(tmp_path, "arc.validation.jsonl")
-    with pytest.raises(
-        DataError, match=r"arc.val.jsonl and arc.validation.jsonl are both the split validation"
-    ):
+    with pytest.raises(DataError, match=r"arc.val.jsonl and arc.validation.jsonl .* validation"):
         sibling_files(tmp_path / "arc.jsonl")
     touch(tmp_path, "quiz/test.csv", "quiz/dev.csv", "quiz/notes.csv")
     name, files = sibling_files(tmp_path / "quiz" / "test.csv")

@@ -317,7 +317,7 @@ def test_rows_without_answers_among_others_are_counted(tmp_path: Path) -> None:
     )
     with pytest.raises(
         DataError,
-        match=r"2 rows of split test have no answer, first .*line 2 .*answer is -1",
+        match=r"2 rows of split test .*line 2 .*answer is -1",
     ):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -532,9 +532,7 @@ def test_sub_folders_are_subjects_where_the_repository_has_subjects(
 
 def test_a_sub_folder_that_is_no_subject_is_named(place: Path) -> None:
     write(place / "gpqa" / "diamonds" / "test.jsonl", [GPQA])
-    with pytest.raises(
-        DataError, match=r"diamonds is not a subject of gpqa; did you mean diamond\?"
-    ):
+    with pytest.raises(DataError, match=r"diamonds .* gpqa; did you mean diamond\?"):
         open_benchmark("gpqa")
 
 

@@ -276,13 +276,11 @@ def test_the_first_row_does_not_decide_how_many_options_there_are(tmp_path: Path
     short = {"question": "Q", "A": "w", "B": "x", "answer": "A"}
     long = short | {"C": "y", "answer": "C"}
     path = write_lines(tmp_path / "test.jsonl", [short, long])
-    with pytest.raises(UnknownShape, match="line 2 .*: column C seems to have one more option"):
+    with pytest.raises(UnknownShape, match="line 2 .*: column C seems"):
         open_dataset(path, on_bad_item="skip")
     nested = [{"ask": "Q", "options": {"A": "w", "B": "x"}, "gold": "A"}] * 300
     nested.append({"ask": "Q", "options": {"A": "w", "B": "x", "C": "y"}, "gold": "A"})
-    with pytest.raises(
-        UnknownShape, match=r"line 301 .*: column options\.C seems to have one more option"
-    ):
+    with pytest.raises(UnknownShape, match=r"line 301 .*: column options\.C seems"):
         open_dataset(write_lines(tmp_path / "other" / "dev.jsonl", nested), on_bad_item="skip")
 
 

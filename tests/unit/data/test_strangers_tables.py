@@ -326,7 +326,7 @@ def test_a_row_may_end_in_empty_choices(tmp_path: Path, lacking: dict[str, Any])
     write_lines(path, [full, {**full, "B": ""}])
     with pytest.raises(DataError, match=r"line 2 .*choice 1 .counted from 0. is ''"):
         asked(path, RAGGED)
-    with pytest.raises(DataError, match="no row has the column 'DD'"):
+    with pytest.raises(DataError, match="no row .* 'DD'"):
         asked(write_lines(path, [full, short]), RAGGED.replace('"D"', '"DD"'))
 
 
@@ -588,9 +588,7 @@ def test_empty_cells_around_a_table_hold_nothing(tmp_path: Path) -> None:
     """Those that a spreadsheet leaves at its right and below; a text there is a fault."""
     path = tmp_path / "quiz.csv"
     path.write_text("sep=;\nquestion;A;B;answer;;\nQ;x;y;A;;\n;;;;;\nR;x;y;B;;\n;;;;;\n;;;;;\n")
-    with pytest.raises(
-        DataError, match="row 3 .the header is row 1.: the question in column question is"
-    ):
+    with pytest.raises(DataError, match="row 3 .the header is row 1.: .*column question is"):
         open_dataset(path)
     data = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in data.splits["test"]] == ["test/0", "test/2"]

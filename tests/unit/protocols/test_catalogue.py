@@ -12,7 +12,7 @@ from choicewise import evaluate
 from choicewise.data.benchmarks import Benchmark, benchmark, benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
-from choicewise.errors import DataError, ProtocolError
+from choicewise.errors import ProtocolError
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import (
     SCORES,
@@ -366,7 +366,7 @@ def test_one_name_can_not_stand_for_two_protocols(tmp_path: Path) -> None:
     one = write(tmp_path / "quiz.toml", BENCHMARK)
     other = write(tmp_path / "a" / "quiz.toml", f"{BENCHMARK}shots = 1\n")
     assert resolve(one, one) == {"quiz": mmlu_protocol()}
-    with pytest.raises(ProtocolError, match="gives the name quiz to a different protocol"):
+    with pytest.raises(ProtocolError, match="gives the name quiz"):
         resolve(one, other)
 
 
@@ -471,16 +471,12 @@ def test_harness_and_olmes_stand_side_by_side_on_the_split_that_is_there(tmp_pat
         for each in curated("olmes/arc-challenge")
     )
     data = Dataset("arc", {"validation": items})
-    with pytest.raises(
-        DataError, match=re.escape("has no split 'test', only validation; add @split=validation")
-    ) as error:
+    with pytest.warns(UserWarning, match="arc-easy/harness:acc@split=validation"):
         evaluate(
             model=HashModel(), data=data, protocols=["arc-easy/harness:acc"], out=tmp_path / "test"
         )
-    change = re.search(r"@split=\w+", str(error.value))
-    assert change
     named = [
-        f"{name}{change[0]}"
+        f"{name}@split=validation"
         for name in ("arc-easy/harness:acc", "arc-easy/olmes-mcf", "arc-easy/olmes-cf")
     ]
     assert (

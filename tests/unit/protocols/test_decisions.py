@@ -201,10 +201,8 @@ def test_a_question_in_a_system_text_that_a_template_leaves_out_is_refused() -> 
         takes_system = False
 
     refused = no_chat(replace(protocol("vllm-pr"), boundary="joint"), "m", Silent())
-    assert (
-        refused
-        == "the chat template of m takes no system text, in which this protocol asks the question"
-    )
+    assert refused is not None
+    assert "template of m takes no system text" in refused
 
 
 def test_states_and_descriptions_that_are_no_texts_are_written_as_each_server_does() -> None:
@@ -305,7 +303,7 @@ def test_orders_of_the_options_take_their_descriptions_with_them() -> None:
     [
         (
             item("choice", GASES, "oxygen", asked=None),
-            "has no instructions, whose line the layout would leave out",
+            "has no instructions",
         ),
         (
             Item("1", "?", ("true", "false"), (0,), fields={KIND: "noul", STATE: '""'}),
@@ -352,9 +350,7 @@ def test_a_run_counts_each_kind_apart_and_names_protocols_that_have_no_item(tmp_
     plain = {"chat": "none", "template": None, "boundary": "joint"}
     recipes = {name: replace(protocol(f"vllm-0.32:{name}"), **plain) for name in KINDS}
     recipes["five"] = replace(recipes["choice"], choices=5)
-    with pytest.warns(
-        UserWarning, match="five is refused: it asks questions of kind choice with 5"
-    ):
+    with pytest.warns(UserWarning, match="five is refused: .* kind choice with 5"):
         run = evaluate(model="fake:hash", data=data, protocols=recipes, out=tmp_path / "run")
     rows = run.report().to_pylist()
     assert {(row["protocol"], row["n"], row["missing"]) for row in rows} == {
@@ -437,10 +433,10 @@ def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Pat
     [
         (line("box", None, 1), "type 'box'; it must be one of choice, noul, score"),
         (line("choice", ["a", "b"], "a"), "the criteria of a choice"),
-        (line("choice", {"a": None, "b": None}, "c"), "the answer 'c' is not one of a, b"),
+        (line("choice", {"a": None, "b": None}, "c"), "the answer 'c'"),
         (line("choice", {"a": None}, "a"), "1 choice; .* at least 2"),
         (line("score", {"0": "x"}, 0), "the criteria of a score"),
-        (line("score", ["x", "y"], 2), "the answer '2' is not one of 0, 1"),
+        (line("score", ["x", "y"], 2), "the answer '2'"),
         (line("score", "low", 0), "the criteria of a score"),
         (
             dict(line("noul", None, True), question={"type": "noul", "instructions": 5}),
@@ -466,7 +462,7 @@ def test_a_later_row_without_a_state_is_named_or_skipped(tmp_path: Path) -> None
     rows = evalscope(
         tmp_path, whole, {name: value for name, value in whole.items() if name != "state"}, whole
     )
-    with pytest.raises(DataError, match="line 2.*the state must be a text, an object or a list"):
+    with pytest.raises(DataError, match="line 2.*the state must be"):
         open_dataset(rows)
     assert len(list(open_dataset(rows, on_bad_item="skip").splits["test"])) == 2
 
@@ -553,9 +549,7 @@ def test_labels_that_share_a_token_are_refused() -> None:
 
 def test_where_a_server_renders_the_chat_no_label_is_known() -> None:
     refused = no_chat(protocol("sglang-1:noul"), "m", ServedChat()) or ""
-    assert refused.startswith(
-        "the server of m renders the chat, so which token a label is after it is not known"
-    )
+    assert refused.startswith("the server of m renders the chat")
     assert no_chat(replace(protocol("sglang-1:noul"), boundary="joint"), "m", ServedChat()) is None
 
 
@@ -569,9 +563,6 @@ def test_prompts_prints_the_message_where_no_model_is_named(tmp_path: Path) -> N
         "\n\nQuestion: Well?\nA: a - x\nB: b\nAnswer with the letter of one option only."
     )
     assert (row["continuations"], row["gold"]) == (["A", "B"], [1])
-    assert "is a chat of one message, which is printed" in printed.stderr
+    assert "Add --model MODEL" in printed.stderr
     turns = choicewise("prompts", "--data", file, "--protocol", "options/cloze+turns:sum", code=2)
-    assert (
-        "is a chat, whose text is made by the model's chat template; add --model MODEL"
-        in turns.stderr
-    )
+    assert "add --model MODEL" in turns.stderr

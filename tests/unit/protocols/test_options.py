@@ -129,7 +129,7 @@ def test_an_option_that_refers_to_the_others_is_known(text: str) -> None:
     assert refers_to_others(text)
     with pytest.raises(
         DataError,
-        match="item q7 has an option that refers to the others already .none of the above",
+        match="item q7 has an option .*none of the above",
     ):
         prepare("none-of-the-others", replace(ITEM, choices=("red", "tall", "salty", text)))
 
@@ -217,9 +217,7 @@ def test_a_letter_is_added_where_there_is_none_for_the_new_option() -> None:
         assert mmlu_protocol(letters=letters).labels == letters
     with pytest.raises(DataError, match="has 4 choices, the protocol has 4 letters"):
         texts(mmlu_protocol(prepare="dont-know", letters="WXYZ", shots=0))
-    with pytest.raises(
-        DataError, match="has 4 choices, and views full shows every order of at most 4"
-    ):
+    with pytest.raises(DataError, match="has 4 choices, and views full .* at most 4"):
         texts(mmlu_protocol(prepare="dont-know", views="full", shots=0))
 
 

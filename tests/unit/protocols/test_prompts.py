@@ -344,7 +344,7 @@ def test_a_preparation_shows_fields_that_no_template_names() -> None:
     ("name", "fields", "message"),
     [
         ("gap", {}, r"item 7 has no gap _ in its question"),
-        ("copa", {}, r"item 7 asks for None; it must be cause or effect"),
+        ("copa", {}, r"item 7 .* cause or effect"),
         ("copa", {"asks_for": "reason"}, r"item 7 asks for 'reason'"),
         (
             "hellaswag",
@@ -354,17 +354,17 @@ def test_a_preparation_shows_fields_that_no_template_names() -> None:
         (
             "race",
             {"article": "A"},
-            r"item 7 has no field problems; RACE is asked with one row per article",
+            r"item 7 has no field problems",
         ),
         (
             "race",
             {"article": "A", "problems": "open('x')"},
-            r"item 7 has problems that can't be read",
+            r"item 7 has problems",
         ),
         (
             "race-v0",
             {"article": "A", "problems": "[{}, {}]"},
-            r"item 7 has problems that can't be read",
+            r"item 7 has problems",
         ),
     ],
 )
@@ -385,7 +385,7 @@ def test_a_question_of_race_by_itself_is_refused(tmp_path: Path) -> None:
     }
     (tmp_path / "test.jsonl").write_text(json.dumps(row))
     columns = replace(benchmark("race").columns or pytest.fail("race has columns"), last_of=None)
-    with pytest.raises(DataError, match="not with one row per question"):
+    with pytest.raises(DataError, match="one row per question"):
         next(requests(one("race/harness").protocol, open_dataset(tmp_path, columns=columns), ""))
 
 
@@ -588,7 +588,7 @@ def test_asking_fewer_items_leaves_their_shots_as_they_are(protocol: Protocol) -
         (
             mmlu_protocol(shot_split="test"),
             {"test": 9},
-            "shots from split 'test', which is also the one tested",
+            "shots from split 'test'",
         ),
     ],
 )
@@ -665,9 +665,7 @@ def test_a_pool_that_is_too_small_is_refused(sampler: str, needed: int) -> None:
     )
     assert len(sample(recipe(sampler, 4), enough, "")[0]) == 4
     if sampler != "harness-spare":
-        with pytest.raises(
-            DataError, match="shots from split 'test', which is also the one tested"
-        ):
+        with pytest.raises(DataError, match="shots from split 'test'"):
             sample(
                 recipe(sampler, 2, "test"),
                 Dataset("made up", {"test": [*map(train_item, range(9))]}),
@@ -693,9 +691,7 @@ def test_an_item_among_its_own_shots_is_refused(sampler: str) -> None:
     source = TemplateSource(recipe(sampler, 3), data)
     refused, asked = source.requests("", data.rows("test", ""))
     assert isinstance(refused, Refusal)
-    assert "item 3 is one of its own shots: split 'train' has the same question" in str(
-        refused.reason
-    )
+    assert "item 3 is one of its own shots" in str(refused.reason)
     assert isinstance(asked, Request)
     assert len(asked.shots) == 3
     told = [(name, str(reason)) for name, reason in source.problems("", data.rows("test", ""))]

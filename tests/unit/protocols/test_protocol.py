@@ -82,7 +82,7 @@ from tests.paths import ROOT
         ({"reading": "embedding"}, "reading embedding has no score sum; it has none"),
         (
             {"reading": "noisy-channel"},
-            "noisy-channel needs the axis proposal, the text that names an option",
+            "noisy-channel needs the axis proposal",
         ),
         (
             {"reading": "noisy-channel", "proposal": "{choice}"},
@@ -90,7 +90,7 @@ from tests.paths import ROOT
         ),
         (
             {"reading": "surprisal", "outside": "top100=-100"},
-            "outside top100=-100 is about the tokens of reading log",
+            "outside top100=-100",
         ),
         (
             {"reading": "yes-no", "proposal": "{choice}?"},
@@ -114,7 +114,7 @@ from tests.paths import ROOT
         ),
         (
             {"calibration": "batch", "score": "token_mean"},
-            "are about the probabilities of fixed labels",
+            "probabilities of fixed labels",
         ),
         (
             {"views": "cyclic", "question": "{question}"},
@@ -126,8 +126,8 @@ from tests.paths import ROOT
         ),
         ({"shot_split": None}, "5 shots need a shot_split"),
         ({"sampler": "none"}, "5 shots need a shot_split"),
-        ({"sampler": "helm"}, "sampler helm draws at random and needs a seed"),
-        ({"sampler": "harness-v0"}, "sampler harness-v0 draws at random and needs a seed"),
+        ({"sampler": "helm"}, "sampler helm"),
+        ({"sampler": "harness-v0"}, "sampler harness-v0"),
         ({"choices": 5}, "5 choices need as many letters; letters is 'ABCD'"),
     ],
 )
@@ -515,6 +515,7 @@ def test_what_is_wrong_is_counted(
         "data": dataset,
         "protocols": ["mmlu/original", "mmlu/harness-v1"],
         "out": out,
+        "shots": "error",
     }
     if not bad and not winds:
         choicewise.evaluate(**asked)
@@ -573,8 +574,8 @@ def test_the_groups_hold_the_axes_in_the_order_of_the_signature() -> None:
         (PromptAxes(benchmark="b", choices=5), "5 choices need as many letters"),
         (ShotAxes(benchmark="b", sampler="none"), "5 shots need a shot_split"),
         (AskingAxes(benchmark="b", thought="close"), "axis thought is 'close', but chat is none"),
-        (ReadingAxes(benchmark="b", chains=3), "reading loglikelihood has no use for it"),
-        (ScoringAxes(benchmark="b", ties="none"), "decision argmax needs to know who wins a tie"),
+        (ReadingAxes(benchmark="b", chains=3), "loglikelihood has no use"),
+        (ScoringAxes(benchmark="b", ties="none"), "decision argmax needs"),
     ],
 )
 def test_a_group_of_axes_checks_itself(group: PromptAxes, problem: str) -> None:

@@ -186,9 +186,7 @@ def test_the_draw_is_of_the_seed_and_the_ids_alone(tmp_path: Path) -> None:
         orders[name] = set(spans.filter(pc.greater(spans["part"], 0))["item"].to_pylist())
     assert (orders["whole"], orders["limit"]) == (drawn, drawn & {item.id for item in many[:150]})
     assert orders["subject"] == drawn & {item.id for item in many[1::3]}
-    with pytest.raises(
-        ProtocolError, match="views cyclic-5% draws items at random and needs a seed"
-    ):
+    with pytest.raises(ProtocolError, match="views cyclic-5% .* needs a seed"):
         replace(protocol("pride"), seed=None)
 
 
@@ -269,9 +267,7 @@ def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
         (*ITEMS[:2], Item("5", "Which?", tuple("vwxyz"), (0,))),
         {"full": protocol("permuted-full")},
     )
-    with pytest.raises(
-        DataError, match=r"5 choices, and views full shows every order of at most 4.*views=cyclic"
-    ):
+    with pytest.raises(DataError, match=r"5 choices, and views full .* at most 4.*views=cyclic"):
         run(recipes, items, tmp_path / "refused")
     (row,) = run(recipes, items, tmp_path / "skipped", skip_bad_items=True).rows()
     assert (row.counts.n, row.counts.missing) == (2, 1)
@@ -540,5 +536,5 @@ def test_other_requests_are_another_protocol_and_must_all_be_there(tmp_path: Pat
     ):
         run_rendered(first.dataset, first.protocol("x"), tmp_path / "run")
     few = RenderedRequests("x", first.requests_by_item)
-    with pytest.raises(DataError, match="x has no request for item '1'"):
+    with pytest.raises(DataError, match="x has no request .* '1'"):
         run_rendered(PARK_QUIZ, few.protocol("x"), tmp_path / "run", few)

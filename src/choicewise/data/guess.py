@@ -363,11 +363,19 @@ def _gaps(cells: Cells, file: Path | None) -> Iterator[str]:
     question = cells.questions[0] if cells.questions else GAP
     yield f"question = {_toml(question)}"
     choices = next(cells.choices(), None)
-    if choices is None:
-        yield 'choices = ["...", "..."]'
-    else:
+    barred = cells.columns_of(_has_bar)
+    if choices is not None:
         yield f"choices = {_toml(choices.columns)}"
+    elif barred:
+        yield f"choices = {_toml(barred[0])}"
+        yield 'choices_split = "|"'
+    else:
+        yield 'choices = ["...", "..."]'
     yield 'answer = "..."'
+
+
+def _has_bar(cell: object) -> bool:
+    return isinstance(cell, str) and "|" in cell
 
 
 @dataclass(kw_only=True)

@@ -257,7 +257,7 @@ def compute(
     model = task.model
     work = task.work
     is_new = not (out / MANIFEST).exists()
-    if is_new:
+    if is_new and not task.checked:
         # A bad item is refused before anything is written.
         work.check(list(work.stretches()))
     with open_folder(out, _manifest(task), _item_rows(work.sections)) as folder:

@@ -680,6 +680,7 @@ class OpenedSource:
 
     ``work``: as in :attr:`choicewise.requests.blocks.Block.work`.  ``left_out``: why protocols do
     not fit the data → their names.  ``changes``: lines about the changes of protocols that fit.
+    ``checked``: True if all items and shots can be used.
     """
 
     source: Source
@@ -689,6 +690,7 @@ class OpenedSource:
     _: KW_ONLY
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changes: Sequence[str] = ()
+    checked: bool = False
 
     @property
     def left_out_lines(self) -> list[str]:
@@ -711,6 +713,7 @@ class Task:
 
     ``share``: the part that this process does, None for all.  ``kept``: the job for the manifest,
     None if model or data have no name; ``command``: the words of the command line.
+    ``checked``: True if all items and shots can be used.
     """
 
     model: Model
@@ -719,6 +722,7 @@ class Task:
     share: Share | None = None
     kept: Job | None = None
     command: Sequence[str] = ()
+    checked: bool = False
 
     @classmethod
     def of(
@@ -745,7 +749,7 @@ class Task:
             refused |= dict.fromkeys(names, reason)
         work = replace(work, refused=refused)
         share = None if job.shard is None else share_of(job.shard)
-        return cls(model, work, share=share, kept=kept, command=command)
+        return cls(model, work, share=share, kept=kept, command=command, checked=opened.checked)
 
 
 UNMEASURED = 1_000_000
@@ -753,12 +757,16 @@ UNMEASURED = 1_000_000
 
 
 def open_source(
-    source: Source, job: Job, progress: Download | None = None, measured: bool = True
+    source: Source,
+    job: Job,
+    progress: Download | None = None,
+    measured: bool = True,
+    checked: bool = False,
 ) -> OpenedSource:
     """Open the dataset of ``source``, and check items and shots.
 
-    If not ``measured``, items and shots are not checked, and the work is :data:`UNMEASURED`.
-    Raises DataError for missing data, and for items and shots that can't be used.
+    If not ``measured``, the work is :data:`UNMEASURED`, and items and shots are only checked if
+    ``checked``.  Raises DataError for missing data, and for items and shots that can't be used.
     """
     data = source.open(progress)
     protocols = source.protocols(data, job.subjects)
@@ -771,7 +779,7 @@ def open_source(
             protocols = {name: protocols[name] for name in fitted.typed.values()}
     fitted = _fitted(source, data, protocols, job.subjects)
     work_units = UNMEASURED
-    if measured:
+    if measured or checked:
         recipes = {name: with_split(recipe, data) for name, recipe in fitted.protocols.items()}
         work = Work(
             data=data,
@@ -782,7 +790,8 @@ def open_source(
         )
         stretches = list(work.stretches())
         work.check(stretches)
-        work_units = sum(block.work for block in work.blocks(stretches))
+        if measured:
+            work_units = sum(block.work for block in work.blocks(stretches))
     return OpenedSource(
         source,
         data,
@@ -790,6 +799,7 @@ def open_source(
         work_units,
         left_out=left_out | dict(fitted.left_out),
         changes=fitted.notes,
+        checked=measured or checked,
     )
 
 
@@ -820,14 +830,18 @@ def _fitted(
 
 
 def open_all(
-    sources: Sequence[Source], job: Job, progress: Download | None = None, measured: bool = True
+    sources: Sequence[Source],
+    job: Job,
+    progress: Download | None = None,
+    measured: bool = True,
+    checked: bool = False,
 ) -> tuple[dict[str, OpenedSource], dict[str, DataError]]:
     """Open sources; return those that opened, and the errors of the others, by name."""
     opened: dict[str, OpenedSource] = {}
     failed: dict[str, DataError] = {}
     for source in sources:
         try:
-            opened[source.name] = open_source(source, job, progress, measured)
+            opened[source.name] = open_source(source, job, progress, measured, checked)
         except DataError as error:
             failed[source.name] = error
     return opened, failed

@@ -287,7 +287,15 @@ class _Sweep:
         """Open the data of the cells, by name; record failures, or raise them all at once."""
         names = {cell.dataset for cell in waiting}
         sources = [source for source in self.sources if source.name in names]
-        opened, failed = open_all(sources, self.job, self.audience.download, not self.alone)
+        # A bad item of a new run is refused before its model is loaded.
+        is_new = not (self.folder / MANIFEST).exists()
+        opened, failed = open_all(
+            sources,
+            self.job,
+            self.audience.download,
+            measured=not self.alone,
+            checked=self.alone and is_new,
+        )
         if not self.go_on:
             refuse(failed, self.job.without_missing)
         say = self.audience.say

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.data.cells import Cells, Choices
-from choicewise.data.dataset import Dataset, columns_of
+from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, UnknownShape
 from tests.helpers.imported_runs import write_lines
@@ -676,3 +676,16 @@ def test_the_mapping_for_an_option_far_down_asks_it(tmp_path: Path) -> None:
     )
     lines = proposed(path)
     assert asked(path, lines)[-1] == (("ant", "bee", "cat", "dog", "emu"), (3,))
+
+
+def test_a_column_with_bars_is_offered_as_the_choices(tmp_path: Path) -> None:
+    file = tmp_path / "fragen.csv"
+    file.write_text("Frage;Antworten;Loesung\nRot?;Mars|Venus|Erde;Mars\nVier?;3|4|5;4\n")
+    with pytest.raises(DataError) as error:
+        open_dataset(file)
+    mapping = error.value.problems
+    assert 'choices = "Antworten"' in mapping
+    assert 'choices_split = "|"' in mapping
+    filled = Columns(question="Frage", choices="Antworten", answer="Loesung", choices_split="|")
+    items = open_dataset(file, columns=filled).splits["test"]
+    assert [(len(item.choices), item.gold) for item in items] == [(3, (0,)), (3, (1,))]

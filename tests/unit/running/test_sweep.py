@@ -454,3 +454,13 @@ def test_every_command_takes_it_and_a_folder_of_one_run_is_that_run(
     said = choicewise("report", study.hash, code=0).stderr
     (words,) = re.findall("choicewise (ladder .*)", said)  # which is of one run
     choicewise(*shlex.split(words), code=0)
+
+
+def test_a_bad_item_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:
+    rows = [{"question": "Q?", "choices": ["a", "b", "c"], "answer": 0, "subject": "s"}] * 2
+    data = tmp_path / "quiz.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["run", "--model", "no/such", "--data", data, "--protocol", "mmlu/original"]
+    strict = ("--shots", "error", "--out", tmp_path / "out")
+    assert "3 choices" in choicewise(*words, *strict, code=3).stderr
+    assert not (tmp_path / "out").exists()

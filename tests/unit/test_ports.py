@@ -35,6 +35,7 @@ from choicewise.protocols.between import apply_metrics, under_metrics
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.preparations import prepare
 from choicewise.results import summary
+from choicewise.results.run import open_run
 from choicewise.results.summary import state, summarize
 from choicewise.running.answer import executor_of, loading_options
 from choicewise.running.job import job_of
@@ -99,6 +100,16 @@ def test_the_example_of_a_library_of_tasks_is_asked_by_name(
         ["riddles:a", "lm-eval:b"],
         ["mmlu", "riddle:c"],
     )
+    asked: dict[str, Any] = {"model": "fake:hash", "protocols": ["riddles:week"]}
+    run = evaluate(**asked, out="in-python")
+    assert run.rows() == open_run("run").rows()
+    assert run.manifest.job == open_run("run").manifest.job
+    with pytest.raises(UsageError, match="riddles:week brings its own data"):
+        evaluate(**asked, data="week.csv", out="with-data")
+    with pytest.raises(UsageError, match=r"2 datasets .*choicewise\.sweep"):
+        evaluate(model="fake:hash", protocols=["riddles:week", "riddles:day"], out="both")
+    with pytest.raises(UsageError, match="pass data"):
+        evaluate(model="fake:hash", protocols=run.protocols, out="values")
     refused = choicewise(*line, "--score", "sum", code=2).stderr
     assert "riddles:week names its own metrics" in refused
     assert "has no use for --score; leave --score out" in refused

@@ -60,21 +60,23 @@ from choicewise.running.job import (
     Task,
     is_flexible,
     job_of,
+    open_source,
 )
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.shards import Assignment
+from choicewise.running.tasks import sources_of, split_tasks
 from choicewise.running.work import Stretch, Work, note_change, server_record
 from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
 from choicewise.store.tables import block_file, read_columns
 from choicewise.util.background import give_memory_back, rare_collection
 from choicewise.util.files import SETTINGS, read_text
-from choicewise.util.text import check_name, holds_secret
+from choicewise.util.text import check_name, holds_secret, listed
 
 
 def evaluate(
     *,
     model: str | Path | Model,
-    data: str | Path | Dataset,
+    data: str | Path | Dataset | None = None,
     protocols: Sequence[str] | Mapping[str, Protocol],
     out: str | Path,
     subjects: Sequence[str] | None = None,
@@ -99,9 +101,11 @@ def evaluate(
     earlier calls are sent once more.
 
     - ``model``: a name as for :func:`choicewise.load_model`, or a loaded model.
-    - ``data``: a path or a name as for :func:`choicewise.open_dataset`, or an open dataset.
-    - ``protocols``: catalogue names, families, signatures, TOML paths, or values by name.  Those
-      that the model does not support are refused with a warning, and the others are evaluated.
+    - ``data``: a path or a name as for :func:`choicewise.open_dataset`, or an open dataset; None
+      for the data of the protocols' benchmark or task.
+    - ``protocols``: catalogue names, families, signatures, TOML paths, tasks such as
+      ``lm-eval:arc_easy``, or values by name.  Those that the model does not support are refused
+      with a warning, and the others are evaluated.
     - ``out``: the folder of the run.
     - ``subjects``: only these.
     - ``limit``: the first items of each subject.
@@ -144,11 +148,16 @@ def evaluate(
             "shard": shard,
         }
     )
-    source = _source(arguments, protocols)
     check_name(str(out), "the folder of the run")
     # The folder and the data are checked before the model, which may take minutes to load.
-    check_folder(Path(out))
-    opened = _open(source, data, arguments, say)
+    if data is None:
+        source = _named_source(arguments, protocols)
+        check_folder(Path(out))
+        opened = _open_named(source, arguments)
+    else:
+        source = _source(arguments, protocols)
+        check_folder(Path(out))
+        opened = _open(source, data, arguments, say)
     executor_port = executor_of(arguments.executor, arguments.workers)
     if isinstance(model, str | Path):
         model = load_model(model, **loading_options(executor_port, str(model), None))
@@ -156,7 +165,7 @@ def evaluate(
     kept = None
     if job is not None:
         kept = job.as_read(opened.data)
-    elif arguments.models and arguments.data:
+    elif arguments.models and (arguments.data or data is None):
         kept = arguments.of_run(arguments.choices[0], opened)
     task = Task.of(
         model, opened, opened.protocols, arguments, rendered=rendered, kept=kept, command=command
@@ -186,6 +195,26 @@ def _check_lists(
         raise UsageError("no protocol was named; `choicewise protocols` lists them")
 
 
+def _named_source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
+    """Return the only source of the items that the protocols name; the data are not opened."""
+    if isinstance(protocols, Mapping):
+        raise UsageError("protocols given as values name no data; pass data")
+    sources = sources_of(arguments)
+    if len(sources) == 1:
+        return sources[0]
+    names = listed([source.name for source in sources])
+    raise UsageError(
+        f"the protocols name {len(sources)} datasets ({names}), and a run has one; "
+        "pass data, or call choicewise.sweep"
+    )
+
+
+def _open_named(source: Source, arguments: Job) -> OpenedSource:
+    opened = open_source(source, arguments, measured=False)
+    _warn_of(opened, source.notes)
+    return opened
+
+
 def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
     """Return the source of the items, with its protocols resolved; the data are not opened."""
     path = arguments.data[0].path if arguments.data else None
@@ -195,6 +224,9 @@ def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -
         if isinstance(arguments.shots, int):
             recipes = change_axes(protocols, f"shots={arguments.shots}")
     else:
+        tasks, _ = split_tasks(arguments.protocols)
+        if tasks:
+            raise UsageError(f"{tasks[0]} brings its own data; leave data out")
         # The job has the selectors in the spelling of the catalogue.
         selectors = selectors_with_shots(arguments.protocols, arguments.shots)
         recipes = resolve(*selectors)
@@ -240,11 +272,15 @@ def _open(
         left_out=fitted.left_out,
         changes=fitted.notes,
     )
-    for note in fitted.notes:
-        warnings.warn(f'{note}; shots="error" stops here', stacklevel=3)
-    for line in opened.left_out_lines:
-        warnings.warn(line, stacklevel=3)
+    _warn_of(opened)
     return opened
+
+
+def _warn_of(opened: OpenedSource, notes: Sequence[str] = ()) -> None:
+    """Warn of protocols that change or are left out, and of ``notes``."""
+    changes = [f'{change}; shots="error" stops here' for change in opened.changes]
+    for line in (*notes, *changes, *opened.left_out_lines):
+        warnings.warn(line, stacklevel=4)
 
 
 def compute(

@@ -192,14 +192,17 @@ def test_a_tap_shows_the_box_and_the_next_one_the_panel(
     context.close()
 
 
-def test_two_models_have_a_list_and_no_chart_of_orders(
+def test_two_models_have_their_differences_and_no_chart_of_orders(
     tab: Callable[..., Any], address: str, study: Study
 ) -> None:
     page = tab(address)
     assert page.locator('[data-chart^="order"]').count() == 0
-    heads = page.locator("#order h3").all_inner_texts()
-    assert heads[0].startswith("oracle leads under") or heads[0].startswith("hash leads under")
-    assert page.locator("#order li").count() == len(study.runs[0].rows)
+    names = {row.identity.protocol for row in study.runs[0].rows}
+    labels = page.eval_on_selector_all(
+        '[data-chart="pair"] .wide [role="graphics-symbol"][aria-label]',
+        "marks => marks.map(mark => mark.getAttribute('aria-label'))",
+    )
+    assert {label.partition(": ")[0] for label in labels} == names
     assert not page.get_by_label("score", exact=True).is_visible()
 
 

@@ -36,7 +36,7 @@ from choicewise.page.embed import (
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.overview import Overview, notes, overviews, title
-from choicewise.page.reproduce import recipe
+from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
@@ -376,8 +376,11 @@ class Content:
     def pair_values(self, pair: study_data.Pair) -> list[Record]:
         """Return the chart's values of one pair."""
         runs = [self.study.runs[pair.left], self.study.runs[pair.right]]
-        few = sections.few_protocols(runs)
-        contests = [contest for contest in pair.contests if contest.protocol in few]
+        contests = list(pair.contests)
+        # The differences of two models are a list of all protocols; further models leave room for few.
+        if len(self.study.runs) > 2:
+            few = sections.few_protocols(runs)
+            contests = [contest for contest in contests if contest.protocol in few]
         if not contests:
             return []
         return lanes.pair_values(runs[0].label, runs[1].label, contests)
@@ -474,57 +477,42 @@ def _first_view(content: Content) -> dict[str, Any]:
     """Return what the page shows before its script does anything: of the first run, order and pair."""
     study = content.study
     effects = lanes.effects_values(content.effects[0])
-    return {
-        "contents": _contents(content),
-        "study": study,
-        "first": study.runs[0],
-        "averages": [page_table(table) for table in average_tables(study.averages)],
-        "finding": title(study, content.overviews),
-        "overviews": [(overview, _markup(overview.html)) for overview in content.overviews],
-        "notes": notes(study),
-        "logged": _logged(study),
-        "caption": _caption,
-        "chance": any(record["kind"] == "chance" for record in content.strips[0]),
-        "strip_values": content.strips[0],
-        "strip": drawing(_SPECS["strip"], content.strips[0]),
-        "numbers": content.tables[0],
-        "way": content.ways[0],
-        "ladder": _drawn("ladder", content.climbed),
-        "together": any(len(record.get("axes", ())) > 1 for record in content.climbed),
-        "step_columns": sections.STEP_COLUMNS,
-        "step_rows": sections.step_table(content.climbed),
-        "effects": _drawn("effects", effects),
-        "effect_values": effects,
-        "effect_table": sections.effect_table(content.effects[0]),
-        "orders": [_drawn_order(order) for order in content.orders],
-        "compared": [_drawn_pair(content, pair) for pair in content.compared[:1]],
-        "pair_columns": sections.pair_table([]).columns,
-        "most_pairs": MOST_RUNS,
-        "metrics": content.metrics,
-        "added": [(section.name, _markup(section.html)) for section in content.added],
-        "listed": content.listed,
-        "item_rows": [item_views.first_rows(items) for items in content.listed],
-        "sheets": content.sheets,
-        "warnings": study_warnings(study),
-        "recipes": [
-            (run, recipe(run.manifest, run.run_protocols, run.location)) for run in study.runs
-        ],
-        "file_address": file_address,
-        "downloads": downloads(study),
-    }
+    view: dict[str, Any] = {"content": content, "study": study, "first": study.runs[0]}
+    view["contents"] = _contents(content)
+    view["caption"] = _caption
+    view["averages"] = [page_table(table) for table in average_tables(study.averages)]
+    view["finding"] = title(study, content.overviews)
+    view["overviews"] = [(overview, _markup(overview.html)) for overview in content.overviews]
+    view["notes"] = notes(study)
+    view["logged"] = _logged(study)
+    view["strip"] = drawing(_SPECS["strip"], content.strips[0])
+    view["ladder"] = _drawn("ladder", content.climbed)
+    view["together"] = any(len(record.get("axes", ())) > 1 for record in content.climbed)
+    view["step_columns"] = sections.STEP_COLUMNS
+    view["step_rows"] = sections.step_table(content.climbed)
+    view["effects"] = _drawn("effects", effects)
+    view["effect_values"] = effects
+    view["effect_table"] = sections.effect_table(content.effects[0])
+    view["orders"] = [(order, _drawn("rank", order.values)) for order in content.orders]
+    view["compared"] = [_drawn_pair(content, pair) for pair in content.compared[:1]]
+    view["pair_columns"] = sections.pair_table([]).columns
+    view["most_pairs"] = MOST_RUNS
+    view["added"] = [(section.name, _markup(section.html)) for section in content.added]
+    view["warnings"] = study_warnings(study)
+    view["recipes"] = [_recipe(run) for run in study.runs]
+    view["file_address"] = file_address
+    view["downloads"] = downloads(study)
+    return view
+
+
+def _recipe(run: study_data.ShownRun) -> tuple[study_data.ShownRun, Recipe]:
+    return run, recipe(run.manifest, run.run_protocols, run.location)
 
 
 def _drawn(name: str, values: Sequence[Record]) -> Drawing | None:
     if not values:
         return None
     return drawing(_SPECS[name], values)
-
-
-def _drawn_order(order: Order) -> tuple[Order, Drawing | None]:
-    """Return an order with its chart; two models have lists in place of it."""
-    if order.sides:
-        return order, None
-    return order, drawing(_SPECS["rank"], order.values)
 
 
 def _drawn_pair(
@@ -633,9 +621,9 @@ def _sheet_numbers(content: Content) -> list[int]:
 
 
 def _order_data(order: Order, specs: Specifications) -> dict[str, Any]:
-    if order.sides:
-        return {}
-    states = {}
+    states: dict[str, Any] = {}
+    if not order.values:
+        return states
     for which, values in (("few", order.values), ("all", order.all_values)):
         for by in ("rank", "score"):
             states[f"{by} {which}"] = _state(specs, by, values)

@@ -416,6 +416,18 @@ class Items:
     runs: tuple[int, ...]
     index: ItemIndex
 
+    @property
+    def first_rows(self) -> list[list[str]]:
+        """Return the items that flip most, as the page shows them without a script."""
+        index = self.index
+        rows = []
+        for position in index.order[:12]:
+            row = [index.ids[position], index.questions[position], index.subjects[position]]
+            for answered in index.answered[:4]:
+                row.append(f"{answered.rights[position]} of {answered.measures[position]}")
+            rows.append(row)
+        return rows
+
 
 def study_items(study: Study) -> list[Items]:
     """Return the items of every dataset of the study."""
@@ -461,18 +473,6 @@ def _packed_gaps(measured: Mask) -> str:
     if measured.all():
         return ""
     return packed(measured)
-
-
-def first_rows(items: Items) -> list[list[str]]:
-    """Return the items that flip most, as the page shows them without a script."""
-    index = items.index
-    rows = []
-    for position in index.order[:12]:
-        row = [index.ids[position], index.questions[position], index.subjects[position]]
-        for answered in index.answered[:4]:
-            row.append(f"{answered.rights[position]} of {answered.measures[position]}")
-        rows.append(row)
-    return rows
 
 
 def inside(items: Items) -> list[int]:

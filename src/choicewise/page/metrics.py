@@ -10,7 +10,7 @@ from typing import Any
 from choicewise.page.item_views import words
 from choicewise.page.study import Study
 from choicewise.page.tables import PageTable, page_table
-from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.report.tables import by_metric, letter_notes, value_cell
 from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table
@@ -51,24 +51,7 @@ def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
         Column(name="warnings", optional=True, blank=True),
         Column(name="ids"),
     ]
-    cells = []
-    for row in sorted(rows, key=_worst_last):
-        cells.append(
-            [
-                row.identity.model,
-                row.identity.protocol,
-                row.identity.subject if has_groups else None,
-                value_cell(row),
-                row.interval.low,
-                row.interval.high,
-                row.counts.n,
-                None if metric.pooled else _number_or_none(row.chance),
-                _number_or_none(row.calibrated),
-                *rank_cells(row),
-                words(row) or None,
-                row_ids(row),
-            ]
-        )
+    cells = [_cells(row, metric, has_groups) for row in sorted(rows, key=_worst_last)]
     return MetricTable(
         metric=name,
         direction=metric.direction,
@@ -76,6 +59,18 @@ def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
         table=page_table(Table(name=name, title=name, columns=columns, rows=cells)),
         notes=tuple(sentence([note]) for note in letter_notes(rows)),
     )
+
+
+def _cells(row: Number, metric: Metric, has_groups: bool) -> list[Any]:
+    cells: list[Any] = [row.identity.model, row.identity.protocol]
+    cells.append(row.identity.subject if has_groups else None)
+    cells += [value_cell(row), row.interval.low, row.interval.high, row.counts.n]
+    # Over all items together, a uniform guess has no mean.
+    cells.append(None if metric.pooled else _number_or_none(row.chance))
+    cells.append(_number_or_none(row.calibrated))
+    cells += rank_cells(row)
+    cells += [words(row) or None, row_ids(row)]
+    return cells
 
 
 def _worst_last(row: Number) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,10 +19,17 @@ from choicewise.results.guessing import guess
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table, as_html
-from choicewise.util.text import listed, percent, plain, sentence
+from choicewise.util.text import listed, percent, sentence
 
 MOST_WORDS: Final = 20
 """Words of a title at most."""
+
+_LAST_COLUMNS: Final = (
+    Column(name="lowest", heading="lowest – highest", kind="share"),
+    Column(name="highest", kind="share", joined=" – "),
+    Column(name="rank", heading="rank range\nfirst column", kind="ranks", optional=True),
+)
+"""Columns behind those of protocols."""
 
 _MERGED: Final = (LETTER_FAMILIES, TEXT_FAMILIES)
 """Families that share a column."""
@@ -49,19 +56,8 @@ class Overview:
         """Return the table as an element."""
         columns = [Column(name="model", heading="model\naccuracy in %, 95 % interval")]
         for row in self.protocols:
-            name = row.identity.protocol
-            columns += [
-                Column(name=name, heading=f"{row.identity.family}\n{name}", kind="share"),
-                Column(name=f"{name}_scored", kind="count", joined=" ("),
-                Column(name=f"{name}_items", kind="count", joined=" of ", closed=")"),
-                Column(name=f"{name}_low", kind="share", joined="\n"),
-                Column(name=f"{name}_high", kind="share", joined=" – "),
-            ]
-        columns += [
-            Column(name="lowest", heading="lowest – highest", kind="share"),
-            Column(name="highest", kind="share", joined=" – "),
-            Column(name="rank", heading="rank range\nfirst column", kind="ranks", optional=True),
-        ]
+            columns += _protocol_columns(row)
+        columns += _LAST_COLUMNS
         cells = [self._cells(run) for run in self.runs]
         return as_html(Table(name="overview", title="", columns=columns, rows=cells))
 
@@ -95,6 +91,19 @@ class Overview:
         if first is not None and first.ranks.low is not None and first.ranks.high is not None:
             ranks = Span(first.ranks.low, first.ranks.high)
         return [*cells, ranks]
+
+
+def _protocol_columns(row: Number) -> list[Column]:
+    """Return the columns of a number: its value, what was scored if that is not all, and its interval below."""
+    name = row.identity.protocol
+    heading = f"{row.identity.family}\n{name}"
+    return [
+        Column(name=name, heading=heading, kind="share"),
+        Column(name=f"{name}_scored", kind="count", joined=" ("),
+        Column(name=f"{name}_items", kind="count", joined=" of ", closed=")"),
+        Column(name=f"{name}_low", kind="share", joined="\n"),
+        Column(name=f"{name}_high", kind="share", joined=" – "),
+    ]
 
 
 def overviews(study: Study) -> list[Overview]:
@@ -180,25 +189,12 @@ def title(study: Study, tables: Sequence[Overview]) -> str:
 
 
 def notes(study: Study) -> list[str]:
-    """Return what the title leaves out, a sentence each: the log's own totals, guesses and gaps."""
+    """Return what the title leaves out, guesses and gaps: one sentence, or none."""
     summary = finding(study.named_rows)
-    lines = []
-    for run in study.runs:
-        if run.manifest.imported is not None:
-            lines += _totals(run.label, run.manifest.imported.recorded)
     if not _is_guessing(summary):
-        return lines + doubts(summary)
+        return doubts(summary)
     missing = gaps(summary)
-    if missing:
-        lines.append(sentence(missing))
-    return lines
-
-
-def _totals(label: str, recorded: Mapping[str, float]) -> list[str]:
-    totals = [f"{name} {plain(value)}" for name, value in recorded.items() if "stderr" not in name]
-    if not totals:
-        return []
-    return [f"In the log of {label}: {', '.join(totals)}."]
+    return [sentence(missing)] if missing else []
 
 
 def _is_guessing(summary: Finding) -> bool:

@@ -173,30 +173,13 @@ def _greatest_first(row: Number) -> float:
 # Orders of models
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """A protocol under which a model is ahead, by how many points in words, and if significantly."""
-
-    protocol: str
-    points: str
-    significant: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The protocols under which one of two models is ahead, the most points first; ``words`` say which model."""
-
-    words: str
-    protocols: tuple[Ahead, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """The models measured on one dataset: the values of the chart, and the tables of all orders and of the ranks.
 
     ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads, and which two of
-    them change places if any do. ``values``: of few protocols, ``all_values``: of all. ``sides``: of two models who is
-    ahead where, in place of the chart.
+    them change places if any do. ``values``: of few protocols, ``all_values``: of all. Two models have
+    no chart, as their differences are one.
     """
 
     dataset: str
@@ -205,13 +188,11 @@ class Order:
     all_values: list[Record]
     table: PageTable
     ranges: PageTable
-    sides: tuple[Side, ...] = ()
 
 
 def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
     """Return one for each dataset with two models or more."""
     significant_leads = leads(study, pairs)
-    pair_of_runs = {(pair.left, pair.right): pair for pair in pairs}
     several = {}
     for digest, positions in study.datasets.items():
         if len(positions) > 1:
@@ -221,10 +202,7 @@ def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
     orders_of_datasets = []
     for (digest, runs), name in zip(several.items(), names, strict=True):
         title = name if names.count(name) == 1 else f"{name} #D{digest[:6]}"
-        first, second = study.datasets[digest][:2]
-        orders_of_datasets.append(
-            _order(title, runs, significant_leads, pair_of_runs.get((first, second)))
-        )
+        orders_of_datasets.append(_order(title, runs, significant_leads))
     return orders_of_datasets
 
 
@@ -263,15 +241,14 @@ def _order(
     dataset: str,
     runs: Sequence[ShownRun],
     significant_leads: Collection[Lead],
-    first_pair: Pair | None,
 ) -> Order:
     rows = [row for run in runs for row in run.rows]
     few = few_protocols(runs)
     few_rows = [row for row in rows if row.identity.protocol in few]
     all_values = bump.values(rows, significant_leads)
-    sides: tuple[Side, ...] = ()
-    if len(runs) == 2 and first_pair is not None:
-        sides = _sides(first_pair, [run.label for run in runs])
+    values: list[Record] = []
+    if len(runs) > 2:
+        values = bump.values(few_rows, significant_leads)
     sentences = lead_sentences(finding(rows))
     # All pairs of very many models take minutes.
     turned = reversal(runs[:MOST_RUNS])
@@ -280,11 +257,10 @@ def _order(
     return Order(
         dataset=dataset,
         sentences=tuple(sentences),
-        values=bump.values(few_rows, significant_leads),
+        values=values,
         all_values=all_values,
         table=_model_table(runs, all_values),
         ranges=_range_table(runs),
-        sides=sides,
     )
 
 
@@ -331,30 +307,6 @@ def _range_table(runs: Sequence[ShownRun]) -> PageTable:
             )
     cells.sort(key=lambda row: row[1])
     return page_table(Table(name="ranges", title="", columns=_RANGE_COLUMNS, rows=cells))
-
-
-def _sides(pair: Pair, labels: Sequence[str]) -> tuple[Side, ...]:
-    """Return under which protocols each of two models is ahead, and under which they are level, if there are any."""
-    one, other = labels
-    sides = []
-    for sign, leader in ((1, one), (-1, other), (0, "")):
-        contests = [contest for contest in pair.ordered if contest.lead == sign]
-        if not contests:
-            continue
-        contests.sort(key=lambda contest: -abs(contest.difference.value))
-        text = f"under {len(contests):,} of {counted(len(pair.ordered), 'protocol')}"
-        if leader:
-            significant = sum(contest.significant for contest in contests)
-            text = f"{leader} leads {text}, significantly under {significant}"
-        else:
-            text = f"Level {text}"
-        sides.append(Side(text, tuple(map(_ahead, contests))))
-    return tuple(sides)
-
-
-def _ahead(contest: Contest) -> Ahead:
-    text = points(abs(contest.difference.value)) if contest.lead else ""
-    return Ahead(contest.protocol, text, contest.significant)
 
 
 # Two models

@@ -213,38 +213,27 @@ def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]
     """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the figures."""
     below = {"x": across, "y": {"value": "height"}}
     turned = {"angle": 270, "align": "right"}
-    layers = [
-        chart.layer(
-            "column", chart.hairline(opacity=0.6), x=across, y={"value": 0}, y2={"value": "height"}
-        ),
-        chart.layer(
-            "column", chart.note(**turned, dx=-_TAU), **below, text=chart.words("agreement")
-        ),
-        chart.layer(
-            "column",
-            chart.note(**turned, dx=-_NAME),
-            **below,
-            text=chart.words("label"),
-            description=chart.DESCRIPTION,
-        ),
+    whole = {"x": across, "y": {"value": 0}, "y2": {"value": "height"}}
+    line = chart.hairline(opacity=0.6)
+    agreement = chart.note(**turned, dx=-_TAU)
+    name = chart.note(**turned, dx=-_NAME)
+    named = {"text": chart.words("label"), "description": chart.DESCRIPTION}
+    return [
+        chart.layer("column", line, **whole),
+        chart.layer("column", agreement, **below, text=chart.words("agreement")),
+        chart.layer("column", name, **below, **named),
+        _heading(title, 0, -10),
+        _heading("τ", "height", _TAU + 12),
+        _heading("protocol", "height", _NAME + 22),
     ]
-    heights: dict[str, tuple[Any, int]] = {
-        title: (0, -10),
-        "τ": ("height", _TAU + 12),
-        "protocol": ("height", _NAME + 22),
-    }
-    for text, (y, dy) in heights.items():
-        layers.append(
-            chart.layer(
-                "column",
-                chart.note(align="right", dy=dy),
-                {"field": "column", "equal": 0},
-                x={"value": -10},
-                y={"value": y},
-                text={"value": text},
-            )
-        )
-    return layers
+
+
+def _heading(text: str, y: Any, dy: int) -> dict[str, Any]:
+    """Return a text left of the first column, ``dy`` pixels below ``y``."""
+    mark = chart.note(align="right", dy=dy)
+    first = chart.where("column", 0)
+    position = {"x": {"value": -10}, "y": {"value": y}}
+    return chart.layer("column", mark, first, **position, text={"value": text})
 
 
 def _lines(
@@ -272,37 +261,20 @@ def _lines(
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     has_bounds = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    detail = {"field": "line", "type": "nominal"}
+    lines: dict[str, Any] = {"x": across, "y": up}
+    lines["detail"] = {"field": "line", "type": "nominal"}
+    bounds: dict[str, Any] = {"x": chart.number("beside", axis=None)}
+    bounds["y"] = chart.number(low)
+    bounds["y2"] = {"field": high}
+    thick = {"type": "rule", "strokeWidth": 5}
+    shape = chart.slots(chart.SHAPES)
+    described = {"description": chart.DESCRIPTION}
     return [
-        chart.layer(
-            "line", {**path, **grey}, x=across, y=up, detail=detail, description=chart.DESCRIPTION
-        ),
-        chart.layer(
-            "place",
-            bar,
-            has_bounds,
-            x=chart.number("beside", axis=None),
-            y=chart.number(low),
-            y2={"field": high},
-            **coloured,
-        ),
+        chart.layer("line", {**path, **grey}, **lines, **described),
+        chart.layer("place", bar, has_bounds, **bounds, **coloured),
         chart.layer("place", path, x=across, y=up, **coloured),
-        chart.layer(
-            "crossing",
-            {"type": "rule", "strokeWidth": 5},
-            **ends,
-            **coloured,
-            description=chart.DESCRIPTION,
-        ),
-        chart.layer(
-            "place",
-            dot,
-            x=across,
-            y=up,
-            **coloured,
-            shape=chart.slots(chart.SHAPES),
-            description=chart.DESCRIPTION,
-        ),
+        chart.layer("crossing", thick, **ends, **coloured, **described),
+        chart.layer("place", dot, x=across, y=up, **coloured, shape=shape, **described),
     ]
 
 
@@ -316,27 +288,19 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
         "baseline": "middle",
         "color": chart.INK,
         "limit": MODEL * chart.NORMAL + 8,
+        "dx": 17,
     }
     coloured = {"field": "slot", "valid": True}
     grey = {"field": "slot", "valid": False}
     position = {"x": {"value": "width"}, "y": beside}
+    color = chart.slots(chart.MODELS)
+    shape = chart.slots(chart.SHAPES)
+    label = chart.words("label")
+    pale = {**text, "color": chart.SOFT}
     return [
-        chart.layer(
-            "model",
-            sign,
-            coloured,
-            **position,
-            color=chart.slots(chart.MODELS),
-            shape=chart.slots(chart.SHAPES),
-        ),
-        chart.layer("model", {**text, "dx": 17}, coloured, **position, text=chart.words("label")),
-        chart.layer(
-            "model",
-            {**text, "dx": 17, "color": chart.SOFT},
-            grey,
-            **position,
-            text=chart.words("label"),
-        ),
+        chart.layer("model", sign, coloured, **position, color=color, shape=shape),
+        chart.layer("model", text, coloured, **position, text=label),
+        chart.layer("model", pale, grey, **position, text=label),
     ]
 
 

@@ -177,17 +177,16 @@ def _greatest_first(row: Number) -> float:
 def _chance_layers() -> list[dict[str, Any]]:
     line = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
     edges = {"y": chart.lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
-    text = {"x": chart.number("chance"), "text": chart.words("label")}
+    across = chart.number("chance")
+    text = {"x": across, "text": chart.words("label")}
+    is_first = chart.where("first", 0)
+    is_later = {"field": "first", "gt": 0}
+    beside = chart.note(align="left", dx=4)
+    lane = chart.lane("first")
     return [
-        chart.layer("chance", line, x=chart.number("chance"), **edges),
-        chart.layer("chance", chart.note(), chart.where("first", 0), y={"value": -10}, **text),
-        chart.layer(
-            "chance",
-            chart.note(align="left", dx=4),
-            {"field": "first", "gt": 0},
-            y=chart.lane("first"),
-            **text,
-        ),
+        chart.layer("chance", line, x=across, **edges),
+        chart.layer("chance", chart.note(), is_first, y={"value": -10}, **text),
+        chart.layer("chance", beside, is_later, y=lane, **text),
     ]
 
 
@@ -202,16 +201,12 @@ def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
         return chart.named("family", text, **above, description=chart.DESCRIPTION)
     beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
     # A reader's font may be wider than the one that was measured.
-    limit = {"limit": left - 20}
+    name = {**text, "limit": left - 20, "dy": -6}
+    named = {"text": chart.words("label"), "description": chart.DESCRIPTION}
+    count = chart.note(align="left", dy=7)
     return [
-        chart.layer(
-            "family",
-            {**text, **limit, "dy": -6},
-            **beside,
-            text=chart.words("label"),
-            description=chart.DESCRIPTION,
-        ),
-        chart.layer("family", chart.note(align="left", dy=7), **beside, text=chart.words("count")),
+        chart.layer("family", name, **beside, **named),
+        chart.layer("family", count, **beside, text=chart.words("count")),
     ]
 
 

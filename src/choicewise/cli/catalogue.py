@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from operator import add
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,12 +68,22 @@ def listing(
             )
         return
     words = [word.casefold() for word in matching or ()]
+    sections = {}
+    for heading, records in _catalogue().items():
+        sections[heading] = [record for record in records if _matches(record, words)]
+    matches = list(chain.from_iterable(sections.values()))
     if json:
-        terminal.print_json([record for record in _catalogue() if _matches(record, words)])
-    elif words:
-        _show_matches(words)
-    else:
-        _show_catalogue()
+        terminal.print_json(matches)
+        return
+    if not matches:
+        raise UsageError(
+            f"no protocol, group or suite matches {' '.join(words)}; `choicewise protocols` lists them all"
+        )
+    width = max(len(record["name"]) for record in matches)
+    for heading, records in sections.items():
+        _show_section(heading, records, width)
+    if not words:
+        _show_score_names(width)
 
 
 def _matches(record: Mapping[str, Any], words: Sequence[str]) -> bool:
@@ -93,34 +104,25 @@ def _further_texts(name: str) -> list[str]:
     return [published.citation, *benchmarks]
 
 
-def _show_matches(words: Sequence[str]) -> None:
-    records = [record for record in _catalogue() if _matches(record, words)]
-    if not records:
-        raise UsageError(
-            f"no protocol, group or suite matches {' '.join(words)}; `choicewise protocols` lists them all"
-        )
-    width = max(len(record["name"]) for record in records)
-    for record in records:
-        scores = ""
-        if record["source"] is not None and len(record["protocols"]) > 1:
-            scores = f" ({len(record['protocols'])} scores)"
-        terminal.show(f"{record['name']:<{width}} {record['title']}{scores}")
-
-
-def _catalogue() -> list[dict[str, Any]]:
-    """Return a record of every entry, group and suite."""
+def _catalogue() -> dict[str, list[dict[str, Any]]]:
+    """Return heading → a record of every entry, group and suite below it."""
     from choicewise.protocols.catalogue import entries, groups, suite, suite_names
 
-    records = [_record(entry) for entry in entries()]
+    group_records = []
     for name, members in groups().items():
         protocols: list[str] = []
         for entry in members:
             protocols += entry.protocols
-        records.append(
+        group_records.append(
             {"name": name, "title": _members(name), "protocols": protocols, "source": None}
         )
-    records += [_record(suite(name)) for name in suite_names()]
-    return records
+    return {
+        "": [_record(entry) for entry in entries()],
+        "groups: one name for several protocols": group_records,
+        "suites: several benchmarks and their average": [
+            _record(suite(name)) for name in suite_names()
+        ],
+    }
 
 
 def _record(published: Entry | Suite) -> dict[str, Any]:
@@ -132,24 +134,19 @@ def _record(published: Entry | Suite) -> dict[str, Any]:
     }
 
 
-def _show_catalogue() -> None:
-    from choicewise.protocols.catalogue import entries, groups, suite, suite_names
+def _show_section(heading: str, records: Sequence[Mapping[str, Any]], width: int) -> None:
+    if heading and records:
+        terminal.show("", heading)
+    for record in records:
+        scores = ""
+        if not heading and len(record["protocols"]) > 1:
+            scores = f" ({len(record['protocols'])} scores)"
+        terminal.show(f"{record['name']:<{width}} {record['title']}{scores}")
+
+
+def _show_score_names(width: int) -> None:
     from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
 
-    names = [*groups(), *suite_names(), *(entry.name for entry in entries())]
-    width = max(map(len, names))
-    for entry in entries():
-        scores = ""
-        if len(entry.protocols) > 1:
-            scores = f" ({len(entry.protocols)} scores)"
-        terminal.show(f"{entry.name:<{width}} {entry.title}{scores}")
-    terminal.show("", "groups: one name for several protocols")
-    for name in groups():
-        terminal.show(f"{name:<{width}} {_members(name)}")
-    if suite_names():
-        terminal.show("", "suites: several benchmarks and their average")
-    for name in suite_names():
-        terminal.show(f"{name:<{width}} {suite(name).title}")
     terminal.show(
         "",
         (

@@ -187,7 +187,8 @@ def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
         )
     if special:
         lines.append(
-            f"protocols of benchmarks whose items have this form: {_family_counts(special)}"
+            f"protocols of benchmarks whose items have this form: {_family_counts(special)}; "
+            "others run with changes in their names"
         )
     if not lines:
         lines.append("no published protocol can ask these items as they are")

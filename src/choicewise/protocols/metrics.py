@@ -314,3 +314,6 @@ Two are not offered, because they are mistakes there: DataDecide's ``correct_pro
 bits per byte, above 1) and ``total_prob_per_byte`` (made of characters),
 compile_results.py@68abc496:161-166.
 """
+
+OPEN = frozenset({"log-score", "logprob", "kl"})
+"""Metrics that rounded probabilities move without limit: they have two bounds and no number."""

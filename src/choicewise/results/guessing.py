@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from choicewise.results.measurement import of_items
 from choicewise.results.number import Number
-from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import LEVEL, binomial_tail, holm
 
 FEWEST = 20
@@ -142,6 +141,8 @@ def enough(row: Number) -> float:
     low, _ = of_items(interval, row.value * n, n)
     # The interval of a sample is narrower, as a part of the items is known.
     if row.population is not None:
+        from choicewise.scoring.sampling import unseen
+
         low = row.value - unseen(n, row.population) * (row.value - low)
     if not math.isclose(low, row.interval.low, abs_tol=1e-9):
         return math.nan

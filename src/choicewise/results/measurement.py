@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from choicewise.data.items import BEST_AFTER_WRONG, PEOPLE, Categories, people_counts
 from choicewise.errors import UsageError
-from choicewise.protocols.metrics import METRICS, SOFT, Metric
+from choicewise.protocols.metrics import METRICS, OPEN, SOFT, Metric
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision as DecisionQuestion
@@ -57,6 +57,7 @@ from choicewise.scoring.intervals import (
     AGGREGATIONS,
     FEWEST,
     GROUPS,
+    Rounding,
     Value,
     clustered_error,
     credit_range,
@@ -69,15 +70,6 @@ from choicewise.scoring.intervals import (
 )
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, reduce_rows, row_of
 from choicewise.scoring.probabilities import Judged, credits, if_calibrated, pooled, uniform
-from choicewise.scoring.rounding import (
-    BOUNDED,
-    OPEN,
-    Rounding,
-    at_floor,
-    rounded_bounds,
-    rounding_step,
-    top_bounds,
-)
 from choicewise.scoring.scores import LACKS
 
 
@@ -346,8 +338,11 @@ class Measurement:
         # Of probabilities, only what rounding leaves open is known.
         if self.judged is None:
             return True
-        is_bounded = self.step is not None and self.protocol.metric in BOUNDED
-        return is_bounded and self.judged.bytes is None
+        if self.step is None:
+            return False
+        from choicewise.scoring.rounding import BOUNDED
+
+        return self.protocol.metric in BOUNDED and self.judged.bytes is None
 
     def chances(self, aggregation: str | None = None) -> dict[str, float]:
         """Return the value of each group that guessing evenly is expected to have.
@@ -387,6 +382,8 @@ class Measurement:
             return None
         if self.judged is None or self.protocol.metric not in OPEN:
             return Rounding(self.step, 0)
+        from choicewise.scoring.rounding import at_floor
+
         floor = at_floor(self.protocol.metric, self.judged, self.step)
         return Rounding(self.step, int((floor & among & ~self.decisions.missing).sum()), value)
 
@@ -506,6 +503,8 @@ class Measurement:
         """Return the lowest and highest credit of each item; mark items whose best is open."""
         none_open = np.zeros(len(self.decisions.credit), dtype=np.bool_)
         if self.step is not None and self.scores is not None:
+            from choicewise.scoring.rounding import rounded_bounds, top_bounds
+
             if self.judged is None:
                 offsets = self.evidence.item_offsets
                 return top_bounds(self.scores, offsets, self.evidence.right, self.step)
@@ -579,7 +578,11 @@ def measure(
         scores, *_ = decided_by[name]
         if _states_shares(protocol) and scores is not None:
             shares += np.exp(np.unique(scores)).tolist()
-    step = rounding_step(shares)
+    step = None
+    if shares:
+        from choicewise.scoring.rounding import rounding_step
+
+        step = rounding_step(shares)
     measured = {}
     for name, protocol in protocols.items():
         read = observed[protocol.prompt_digest]

@@ -6,10 +6,10 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from choicewise.protocols.metrics import METRICS, Metric
+from choicewise.protocols.metrics import METRICS, OPEN, Metric
 from choicewise.results.evidence import MissingReason
 from choicewise.scoring.answers import AnswerCounts
-from choicewise.scoring.rounding import OPEN, Rounding
+from choicewise.scoring.intervals import Rounding
 from choicewise.scoring.significance import SIGNIFICANT
 from choicewise.util.jsonio import json_value
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from choicewise.protocols.between import as_accuracy
-from choicewise.protocols.metrics import METRICS, Metric
+from choicewise.protocols.metrics import METRICS, OPEN, Metric
 from choicewise.protocols.protocol import (
     Protocol,
     axis_differences,
@@ -66,8 +66,6 @@ from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Floats, Integers, Mask, row_of
-from choicewise.scoring.rounding import OPEN
-from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,
@@ -347,6 +345,8 @@ def _population(
 
 def _of_sample(value: Value, population: int) -> Value:
     """Return the value with the error and interval of a sample of ``population`` items."""
+    from choicewise.scoring.sampling import unseen
+
     # Every subject has its share of a sample, so one factor holds for means over subjects too.
     factor = unseen(value.n, population)
     mean = value.value

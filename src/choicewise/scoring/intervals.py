@@ -395,6 +395,20 @@ FEWEST = 10
 """Clusters from which on a standard error is clustered; of fewer it would be too small."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Describe a number that is made of probabilities rounded to a ``step``.
+
+    ``floor``: items for which the number needs a probability that is given as 0, so that it is
+    infinite as given.  ``with_floor``: the number with 1e-12 in the place of 0, if rounding leaves
+    it open; NaN for others.
+    """
+
+    step: float
+    floor: int
+    with_floor: float = math.nan
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """Hold a mean credit, or what a metric makes of it, with its uncertainty.

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.protocols.metrics import OPEN
 from choicewise.scoring.observed import Floats, Integers, Mask, item_max, item_sum, row_of
 from choicewise.scoring.probabilities import Judged, people_shares
 
@@ -27,20 +28,6 @@ STEPS: Final = (1e-2, 1e-4)
 
 _NEAR: Final = 1e-3
 """How far, in steps, a value may lie from a multiple: stored log-probabilities are float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """Describe a number that is made of probabilities rounded to a ``step``.
-
-    ``floor``: items for which the number needs a probability that is given as 0, so that it is
-    infinite as given.  ``with_floor``: the number with 1e-12 in the place of 0, if rounding leaves
-    it open; NaN for others.
-    """
-
-    step: float
-    floor: int
-    with_floor: float = math.nan
 
 
 def rounding_step(probabilities: Iterable[float], evidence: int = 3) -> float | None:
@@ -465,6 +452,3 @@ _BOUNDS: Mapping[str, Callable[[Judged, Floats, Floats], tuple[Floats, Floats]]]
 
 BOUNDED: Final = frozenset(_BOUNDS)
 """The metrics of :func:`rounded_bounds`; accuracy has :func:`top_bounds`."""
-
-OPEN: Final = frozenset({"log-score", "logprob", "kl"})
-"""Metrics that rounding can move without limit, so that they have two bounds and no number."""

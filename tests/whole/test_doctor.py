@@ -281,7 +281,7 @@ def test_a_running_folder_is_not_touched(run: Path) -> None:
     with locked(run):
         for more in ([], ["--drop"]):
             told = choicewise("doctor", run, *more, code=HEALTHY).stdout
-            assert "another process is writing to it; it was not examined" in told
+            assert "not examined" in told
     assert files(run) == before
 
 
@@ -307,7 +307,7 @@ def test_every_run_of_a_sweep_is_examined_and_the_copy_of_its_record_is_named(
 
 def test_it_works_without_torch(run: Path) -> None:
     done = python(f"import sys; sys.modules['torch'] = None; {MAIN}", "doctor", str(run))
-    assert (done.returncode, done.stderr, "nothing is damaged" in done.stdout) == (0, "", True)
+    assert (done.returncode, done.stderr, "no damage found" in done.stdout) == (0, "", True)
 
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]

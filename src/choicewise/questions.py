@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from choicewise.errors import ModelError
-from choicewise.thoughts import Cuttable, cuttable, split
+from choicewise.thoughts import Cuttable, cuttable, split, turns
 
 Ids = npt.NDArray[np.int32]  # token ids, shape [tokens]
 
@@ -227,12 +227,10 @@ class Generation:
 
         With ``keep_stop`` that token counts, too.
         """
-        if self.stops:
-            text = b""
-            for count, token in enumerate(tokens):
-                text += self.spelled(token, token_bytes)
-                if self.ends_in(text):
-                    return count + self.keep_stop
+        search = StopSearch(self)
+        for count, token in enumerate(tokens):
+            if search.add(self.spelled(token, token_bytes)):
+                return count + self.keep_stop
         return len(tokens)
 
     def cuttable(
@@ -244,10 +242,6 @@ class Generation:
         """
         pieces = [self.spelled(token, token_bytes) for token in tokens]
         return cuttable(pieces, self.opened or "", closing, forced=forced)
-
-    def stopped(self, tokens: Sequence[int], token_bytes: Sequence[bytes]) -> bool:
-        """Return True if the bytes of ``tokens`` contain a stop."""
-        return self.before_stop(tokens, token_bytes) < len(tokens)
 
     def finish(
         self, tokens: Sequence[int], token_bytes: Sequence[bytes], ends: Collection[int]
@@ -263,6 +257,41 @@ class Generation:
         if len(ids) >= self.limit and not self.ends_in(self.text(ids, token_bytes)):
             return LENGTH
         return STOP if self.stops else EOS
+
+
+class StopSearch:
+    """Search the growing text of a ``generation`` for a stop; new bytes alone are read.
+
+    A thought may have ten thousand tokens, and to read it anew at each of them takes minutes.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._text = bytearray()
+        # A stop may have begun in the bytes before.
+        self._overlap = max(map(len, generation.stops), default=1) - 1
+        self._start: int | None = 0
+        if generation.opened is not None:
+            self._start = split(b"", generation.opened).start
+
+    def add(self, piece: bytes) -> bool:
+        """Add the bytes of a token; return True if the text contains a stop after its thought."""
+        generation = self._generation
+        if not generation.stops:
+            return False
+        known = len(self._text)
+        self._text += piece
+        first = max(known - self._overlap, 0)
+        if generation.opened is not None and turns(self._text, known):
+            self._start = split(bytes(self._text), generation.opened).start
+            first = 0
+        if self._start is None:
+            return False
+        first = max(first, self._start)
+        if all(self._text.find(stop, first) < 0 for stop in generation.stops):
+            return False
+        # What follows an answer of gpt-oss does not count, which the marks alone do not tell.
+        return generation.ends_in(bytes(self._text))
 
 
 def _numbers(content: bytes) -> Ids:

@@ -46,6 +46,10 @@ _MESSAGE = re.compile(
 # The characters at the end of a prompt in which a thought may begin, white space included.
 _TAIL = 200
 
+# Only where one of these is complete does a text begin another part.
+_TURNS = (*_OPEN, *_OPEN.values(), b"|>")
+_LONGEST_TURN = max(map(len, _TURNS))
+
 Span = tuple[int, int]
 """Start and end (exclusive) in bytes of the text."""
 
@@ -104,6 +108,12 @@ def split(text: bytes, opened: str = "") -> Parts:
     if is_open and start < len(text):
         thoughts.append((start, len(text)))
     return Parts(tuple(thoughts), _outside(thoughts, len(text)), is_open)
+
+
+def turns(text: bytes | bytearray, known: int) -> bool:
+    """Return False if the bytes from ``known`` on do not move the start of :func:`split` back."""
+    first = max(known - _LONGEST_TURN + 1, 0)
+    return any(text.find(turn, first) >= 0 for turn in _TURNS)
 
 
 def answer(text: str, opened: str = "") -> str | None:

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.questions import EOS, LENGTH, STOP, Generation
+from choicewise.questions import EOS, LENGTH, STOP, Generation, StopSearch
 from choicewise.thoughts import (
     ANALYSIS,
     ENDS,
     TAGS,
     Cuttable,
+    Parts,
     answer,
     cuttable,
     left_open,
@@ -126,6 +127,51 @@ def test_stops_count_after_the_thought_alone(text: str, opened: str | None, kept
     tokens = [*text.encode()]
     generation = asked(opened)
     assert bytes(tokens[: generation.before_stop(tokens, table)]).decode() == kept
+
+
+PIECES = (
+    *("<think>", "</think>", "[THINK]", "[/THINK]", "<th", "ink>", "\n", "\n\n", " ", "a", "stop"),
+    *(
+        "<|channel|>",
+        "analysis",
+        "final",
+        "<|message|>",
+        "<|end|>",
+        "<|return|>",
+        "<|chan",
+        "nel|>",
+    ),
+)
+
+
+@given(
+    pieces=st.lists(st.sampled_from(PIECES), max_size=14),
+    opened=st.sampled_from([None, "", "<think>", "<|channel|>analysis<|message|>"]),
+    stops=st.sampled_from([(b"\n\n",), (b"stop", b"a\n"), (b"<|end|>",), ()]),
+)
+def test_a_stop_is_found_in_new_bytes_as_in_the_whole_text(
+    pieces: list[str], opened: str | None, stops: tuple[bytes, ...]
+) -> None:
+    generation = Generation(ids(1), 40, stops, opened=opened)
+    search = StopSearch(generation)
+    text = b""
+    for piece in pieces:
+        text += piece.encode()
+        assert search.add(piece.encode()) == generation.ends_in(text)
+
+
+def test_a_long_thought_is_not_read_anew_at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def counted(text: bytes, opened: str) -> Parts:
+        read.append(len(text))
+        return split(text, opened)
+
+    monkeypatch.setattr("choicewise.questions.split", counted)
+    tokens = [*(b"word\n\n" * 2000), *b"</think>A\n\n"]
+    count = asked("<think>").before_stop(tokens, ByteTokenizer().token_bytes)
+    assert count == len(tokens) - 1
+    assert len(read) < 20
 
 
 def test_special_tokens_mark_a_thought_by_their_names() -> None:

@@ -35,6 +35,7 @@ from choicewise.questions import (
     Rendition,
     SetSpan,
     Span,
+    StopSearch,
     TokenScores,
 )
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer, Tokenizer
@@ -149,15 +150,23 @@ class HashModel(_Fake):
     def _generate(self, generation: Generation) -> TokenScores:
         table = self.tokenizer.token_bytes
         sampling = generation.sampling
+        stops = StopSearch(generation)
+        is_stopped = False
 
         def choose(tokens: list[int], weights: _Weights) -> int | None:
+            nonlocal is_stopped
+            if is_stopped:
+                return None
             if sampling is None:
                 token = int(weights.argmax())
             else:
                 token = sampling.draw(weights, len(tokens))
                 if not table[token]:
                     return None
-            return None if generation.stopped([*tokens, token], table) else token
+            is_stopped = stops.add(generation.spelled(token, table))
+            if is_stopped and not generation.keep_stop:
+                return None
+            return token
 
         scores = self._read(generation.context, generation.limit, choose)
         scores.ended = Ended(generation.finish(scores.tokens.tolist(), table, ()))

@@ -23,7 +23,16 @@ from choicewise.engine import FIRST_SET, Tree
 from choicewise.models.local import plain
 from choicewise.models.local.devices import LOGITS, to_device
 from choicewise.models.local.products import product_used
-from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores, TokenSet
+from choicewise.questions import (
+    Answers,
+    Generation,
+    Ids,
+    Mass,
+    Span,
+    StopSearch,
+    TokenScores,
+    TokenSet,
+)
 
 Reads = tuple[Tensor, Tensor, Tensor]
 """Tokens (int32), log-probabilities (nats, float32) and ranks (int32), of shape [reads]."""
@@ -337,7 +346,7 @@ class Draft:
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._ranks: list[int] = []
-        self._text = b""
+        self._stops = StopSearch(generation)
         self._ends = ends
         self._token_bytes = token_bytes
 
@@ -365,8 +374,7 @@ class Draft:
     def add(self, token: int, logprob: float, rank: int) -> None:
         """Add the next token as it was chosen, with its log-probability (nats) and rank."""
         self.steps += 1
-        self._text += self.generation.spelled(token, self._token_bytes)
-        is_stopped = self.generation.ends_in(self._text)
+        is_stopped = self._stops.add(self.generation.spelled(token, self._token_bytes))
         is_end = token in self._ends
         if is_stopped and not self.generation.keep_stop:
             self.ended = True
@@ -583,7 +591,9 @@ def sample(
     inputs = {"input_ids": input_ids, "use_cache": True, **plain.last_rows(model, 1)}
     tokens: list[int] = []
     parts = [TokenScores.of()]
-    while len(tokens) < generation.limit:
+    stops = StopSearch(generation)
+    is_stopped = False
+    while len(tokens) < generation.limit and not is_stopped:
         try:
             output = model(**inputs)
             state = state_of(output)
@@ -596,7 +606,8 @@ def sample(
         row = output.logits[0, -1:, :vocabulary].float().cpu()
         shares = row[0, : len(token_bytes)].double().softmax(0).numpy()
         token = generation.sampling.draw(shares, len(tokens))
-        if token in ends or generation.stopped([*tokens, token], token_bytes):
+        is_stopped = stops.add(generation.spelled(token, token_bytes))
+        if token in ends or (is_stopped and not generation.keep_stop):
             break
         tokens.append(token)
         parts.append(plain.scores(row, np.asarray([token], dtype=np.int32)))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from choicewise.questions import Cosine, Generation, Ids, Mass, Span, TokenScores
+from choicewise.questions import Cosine, Generation, Ids, Mass, Span, StopSearch, TokenScores
 
 SIGMAS = 6
 """Standard deviations of the measured errors that are called noise.
@@ -72,7 +72,9 @@ def generate(
     device = model.device if sampling is None else "cpu"
     rows = [torch.empty(0, vocabulary, device=device)]
     tokens: list[int] = []
-    while len(tokens) < generation.limit:
+    stops = StopSearch(generation)
+    is_stopped = False
+    while len(tokens) < generation.limit and not is_stopped:
         text = np.append(generation.context, np.asarray(tokens, np.int32))
         row = _logits(model, vocabulary, text, 1).to(device)
         if sampling is None:
@@ -81,7 +83,10 @@ def generate(
             shares = row[0, : len(token_bytes)].double().softmax(0).numpy()
             token = sampling.draw(shares, len(tokens))
         is_end = token in ends
-        if generation.stopped([*tokens, token], token_bytes) or (sampling is not None and is_end):
+        is_stopped = stops.add(generation.spelled(token, token_bytes))
+        if is_stopped and not generation.keep_stop:
+            break
+        if sampling is not None and is_end:
             break
         tokens.append(token)
         rows.append(row)

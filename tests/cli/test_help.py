@@ -9,6 +9,7 @@ import typer
 from choicewise.cli import app
 from choicewise.cli.commands import FEW, FIRST, MANY
 from choicewise.cli.listing import all_commands, help_lines
+from choicewise.errors import install_line
 from tests.helpers.commands import choicewise
 
 ROOT: Any = typer.main.get_command(app)
@@ -46,6 +47,13 @@ def bare(text: str) -> str:
 
 def first_sentence(text: str) -> str:
     return re.split(r"(?<=[^.]\.) ", unwrapped(text))[0]
+
+
+def test_the_harness_need_not_be_installed_for_its_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("choicewise.extensions.interop.commands.find_spec", lambda name: None)
+    text = choicewise("lm-eval", "--help", code=0).stdout
+    assert "choicewise lm-eval ARGUMENT" in text
+    assert install_line("harness") in text
 
 
 def test_run_shows_eight_options_and_names_the_others() -> None:

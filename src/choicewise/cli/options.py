@@ -70,7 +70,7 @@ OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
 ChatForm = StrEnum("ChatForm", ["turns", "message"])
 """How shots and query become the messages of a chat."""
 
-Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16"])
+Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "fp16", "bf16"])
 """Arithmetic of a local model; log-softmax is float32 in every case."""
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from choicewise.ports import ModelKind, find
 
 if TYPE_CHECKING:  # an option is refused before anything is loaded
     from choicewise.models.model import Model
     from choicewise.records import Manifest
+
+
+DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
+"""Short names of dtypes, which mean the long ones everywhere."""
 
 
 def model_kind(name: str) -> ModelKind:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ChoicewiseError, ModelError
-from choicewise.models.kinds import model_kind, refusal
+from choicewise.models.kinds import DTYPES, model_kind, refusal
 from choicewise.ports import Loading
 from choicewise.util.text import check_name
 
@@ -62,7 +62,7 @@ def load_model(
 
         refuse_page(name, MODEL)
     arguments: dict[str, Any] = {
-        "dtype": dtype,
+        "dtype": DTYPES.get(dtype or "", dtype),
         "device": device,
         "window": window,
         "rung": None if rung == "auto" else rung,

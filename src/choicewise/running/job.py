@@ -28,7 +28,7 @@ from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table,
 from choicewise.data.files import read_toml
 from choicewise.data.open import dataset_name, open_dataset
 from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
-from choicewise.models.kinds import model_kind, refusal
+from choicewise.models.kinds import DTYPES, model_kind, refusal
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.between import MARK, split_changes
@@ -84,7 +84,10 @@ def _or_text(key: str) -> BeforeValidator:
 
 
 Products = Literal["torch", "onednn"]
-Dtype = Literal["float32", "bfloat16", "float16"]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"],
+    BeforeValidator(lambda name: DTYPES.get(str(name), name)),
+]
 _Text = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=1)]
 _Texts = Annotated[tuple[_Text, ...], Field(min_length=1), Strict(False)]

@@ -153,7 +153,7 @@ def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(
     for name, reason in (
         ("steady:x", "steady:x is computed in one process; leave --workers out"),
         ("server:http://host/v1#m", "which needs no further workers; leave --workers out"),
-        ("vllm:org/name", "name tensor_parallel_size in the model"),
+        ("vllm:org/name", "vllm:NAME,tensor_parallel_size=2"),
     ):
         assert reason in choicewise(*line, "--model", name, code=UsageError.exit_code).stderr
 
@@ -210,3 +210,14 @@ def test_files_of_a_model_are_located_without_opening_it() -> None:
     assert ((folder / "config.json").is_file(), source) == (True, "")
     with pytest.raises(ModelError, match="there is no model folder nowhere"):
         locate_model("nowhere")
+
+
+@pytest.mark.parametrize(("short", "long"), [("fp16", "float16"), ("bf16", "bfloat16")])
+def test_a_dtype_has_one_name_in_a_job(short: str, long: str) -> None:
+    table = {"data": ["bundled:merrowick"], "protocols": ["mmlu/original"]}
+    first, second = (
+        job_of({**table, "models": [{"name": "folder", "dtype": name}]}).choices[0]
+        for name in (short, long)
+    )
+    assert first.options == {"dtype": long}
+    assert first.label == second.label

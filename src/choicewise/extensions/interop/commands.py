@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, progress, show, tell
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, install_line
 from choicewise.util.text import safe, short
 
 if TYPE_CHECKING:
@@ -284,4 +285,17 @@ def lm_eval(
     """
     from choicewise.extensions.interop.lm_eval import run_harness
 
-    run_harness(arguments or [])
+    arguments = arguments or []
+    # With the harness, its own help answers.
+    if arguments in (["--help"], ["-h"]) and find_spec("lm_eval") is None:
+        show(
+            "Usage: choicewise lm-eval ARGUMENT...",
+            "",
+            "Run lm-evaluation-harness, every argument unchanged, with one more model: choicewise.",
+            "An existing line works with `choicewise lm-eval` for `lm_eval` and",
+            "`--model choicewise` for `--model hf`.",
+            "",
+            f"The harness is not installed. Run: {install_line('harness')}",
+        )
+        return
+    run_harness(arguments)

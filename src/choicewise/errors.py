@@ -6,7 +6,7 @@ command line prints it without a traceback and ends with the class's ``exit_code
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Self
 
@@ -106,6 +106,26 @@ class ModelError(ChoicewiseError):
     """Report a model or tokenizer that can't be loaded, or can't answer a prompt."""
 
     exit_code = 5
+
+
+class NoProtocol(ModelError):
+    """Report that a model supports none of the protocols.
+
+    ``instead``: options of a run that it supports, such as ``{"protocol": NAME}``, or none.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        problems: Sequence[str] = (),
+        instead: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, problems)
+        self.instead = dict(instead or {})
+
+    def within(self, where: str) -> Self:
+        """Return the error with ``where`` before its message."""
+        return type(self)(f"{where}: {self.message}", self.problems, self.instead)
 
 
 class MachinesLost(ModelError):

@@ -26,7 +26,7 @@ from tests.helpers.commands import choicewise
 DATA = "bundled:merrowick"
 LETTER, CLOZE, CHOSEN = "mmlu/original", "mmlu/cloze", "mmlu/helm"
 SHORT = "it gives probabilities of two tokens at most, and this needs more"
-NO_TEXT = "fake:hash does not support Generation, which reading generate needs"
+NO_TEXT = "fake:hash generates no text, which reading generate needs"
 
 
 class TwoTokens(HashModel):
@@ -101,11 +101,11 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
 
 
 def test_nothing_that_can_be_asked_is_an_error(tmp_path: Path) -> None:
-    advice = "it can be asked with reading .*: use such a protocol, or another model"
+    advice = "Use a protocol with reading .*, or another model"
     for protocols, message in (
-        ([CHOSEN], f"{NO_TEXT}; protocol {CHOSEN} can't be asked; {advice}$"),
-        ([CLOZE], f"{SHORT}; mmlu/cloze:.* and 9 more protocols can't be asked; {advice}$"),
-        ([CLOZE, CHOSEN], f"fake:hash can be asked under none of 11 protocols; {advice}"),
+        ([CHOSEN], f"fake:hash can't run {CHOSEN}: {NO_TEXT}. {advice}$"),
+        ([CLOZE], f"fake:hash can't run mmlu/cloze:.* and 9 more protocols: {SHORT}. {advice}$"),
+        ([CLOZE, CHOSEN], f"fake:hash can run none of 11 protocols. {advice}"),
     ):
         with pytest.raises(ModelError, match=f"^{message}") as error:
             evaluate(model=TwoTokens(), data=DATA, protocols=protocols, out=tmp_path / "run")

@@ -375,7 +375,6 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     model = choice.load(show_download(), tell)
     from choicewise.running.work import how_asked
 
-    tell(*how_asked(model))
     for name, source in opened.items():
         title = f"plan of {model.name}"
         if len(sources) > 1:
@@ -383,6 +382,9 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         with progress(title) as report:
             task = Task.of(model, source, choice.in_chat(source.protocols), job)
             plans[name] = plan(task, progress=report)
+        # Notes of a model that can run no protocol do not matter.
+        if len(plans) == 1:
+            tell(*how_asked(model))
     if len(sources) == 1:
         (only,) = plans.values()
         if json:

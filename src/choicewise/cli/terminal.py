@@ -20,7 +20,7 @@ from threading import Lock, RLock
 from types import FrameType
 from typing import Any, NoReturn
 
-from choicewise.errors import ChoicewiseError, MissingData, UnknownShape
+from choicewise.errors import ChoicewiseError, MissingData, NoProtocol, UnknownShape
 from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import check_name, command_line, json_safe, safe, size
 
@@ -163,6 +163,8 @@ def fail(error: ChoicewiseError) -> NoReturn:
     if isinstance(error, MissingData):
         line = command_line("fetch", *error.benchmarks, "--to", "DIR")
         tell(f"  with network: `{line}`, then set CHOICEWISE_DATA=DIR")
+    if isinstance(error, NoProtocol) and error.instead:
+        tell("  use: " + " ".join(f"--{option} {value}" for option, value in error.instead.items()))
     if isinstance(error, UnknownShape):
         tell("  then add `--mapping mapping.toml` to the command")
     sys.exit(error.exit_code)

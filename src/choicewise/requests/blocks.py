@@ -500,6 +500,10 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
     if needs == (Decision,):
         layouts = ", ".join(_endpoint_entries(False))
         return f"{model} is no decision endpoint (decisions:URL#NAME); ask a plain model under a layout: {layouts}"
+    if lacking[0] == "Span":
+        return f"{model} gives no log-probabilities, which reading {protocol.reading} needs"
+    if lacking[0] == "Generation":
+        return f"{model} generates no text, which reading {protocol.reading} needs"
     return (
         f"{model} does not support {' and '.join(lacking)}, which reading {protocol.reading} needs"
     )

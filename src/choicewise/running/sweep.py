@@ -201,6 +201,7 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         self._writing = Lock()
+        self._described: set[str] = set()
         self._executor = executor_of(self.job.executor, self.job.workers)
 
     @property
@@ -318,10 +319,7 @@ class _Sweep:
         model: Model | None = None
         with self._caught() as problems:
             options = loading_options(self._executor, choice.name, choice.device)
-            fresh = choice.load(self.audience.download, self.audience.say, **options)
-            for line in how_asked(fresh):
-                self.audience.say(line)
-            model = fresh
+            model = choice.load(self.audience.download, self.audience.say, **options)
         return _Loaded(model, "".join(problems))
 
     def _evaluate_turn(
@@ -374,6 +372,11 @@ class _Sweep:
         check_folder(folder)
         kept = self.job.of_run(choice, source)
         task = Task.of(model, source, recipes, self.job, kept=kept, command=self.command)
+        # Notes of a model that can run no protocol do not matter.
+        if choice.label not in self._described:
+            self._described.add(choice.label)
+            for line in how_asked(model):
+                say(line)
         run = compute(task, folder, pool, progress, say)
         is_whole = run.manifest.shard is None or run.manifest.shard.whole
         # The report of a single run is read next, and keeps its summary.

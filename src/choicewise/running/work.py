@@ -11,12 +11,12 @@ from typing import Self, cast
 import numpy as np
 
 from choicewise.data.dataset import Dataset
-from choicewise.errors import DataError, ModelError
+from choicewise.errors import DataError, ModelError, NoProtocol
 from choicewise.models.kinds import kind_of
 from choicewise.models.model import Model, ServedModel
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import supported_readings
-from choicewise.questions import Conclusion, Prompt
+from choicewise.questions import Conclusion, Generation, Prompt, Span
 from choicewise.records import Selection, ServerRecord
 from choicewise.requests.blocks import (
     ALL,
@@ -41,6 +41,7 @@ from choicewise.requests.request import BlockPrompt
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
+from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
 Stretch = tuple[Section, int, int, list[RequestSpec]]
@@ -201,19 +202,32 @@ def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) ->
 
 def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
     """Raise ModelError: the model supports none of the protocols."""
+    instead = _supported(model)
     readings = supported_readings(model.supports)
-    advice = f"it can be asked with reading {' or '.join(readings)}: use such a protocol, or another model"
+    advice = f"Use a protocol with reading {' or '.join(readings)}, or another model"
+    if instead:
+        advice = f"Use {', '.join(f'{option} {value}' for option, value in instead.items())}"
     reasons = by_reason(refused)
     if len(reasons) == 1:
         ((reason, names),) = reasons.items()
-        which = f"protocol {names[0]}"
+        which = names[0]
         if len(names) > 1:
             which = f"{names[0]} and {len(names) - 1} more protocols"
-        raise ModelError(f"{reason}; {which} can't be asked; {advice}")
-    raise ModelError(
-        f"{model.name} can be asked under none of {len(refused)} protocols; {advice}",
-        refused_lines(refused),
-    )
+        message = f"{model.name} can't run {which}: {reason}. {advice}"
+        raise NoProtocol(message, instead=instead)
+    message = f"{model.name} can run none of {len(refused)} protocols. {advice}"
+    raise NoProtocol(message, refused_lines(refused), instead)
+
+
+def _supported(model: Model) -> dict[str, str]:
+    """Return options of a run that a model supports which only generates, else none."""
+    if Generation not in model.supports or Span in model.supports:
+        return {}
+    instead = {"protocol": "options/free-simple-evals"}
+    # The template of a served chat model is the server's, and its completions may be absent.
+    if isinstance(model.tokenizer.chat, ServedChat):
+        instead["chat"] = "message"
+    return instead
 
 
 def objection(

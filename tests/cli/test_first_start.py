@@ -204,8 +204,8 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("gpt2", "the model on the Hub is openai-community/gpt2"),
-        ("pythia-70m", "a name on the Hub as ORG/pythia-70m"),
+        ("gpt2", "the Hub has it as openai-community/gpt2"),
+        ("pythia-70m", "on the Hub as ORG/pythia-70m"),
         (
             "https://huggingface.co/EleutherAI/pythia-70m",
             "the model is called EleutherAI/pythia-70m: name it so",

@@ -286,14 +286,14 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
     for stated, reason in (
         (named[1:], "none called 'default'"),
         (7, "is no text"),
-        ("x" * (LONGEST + 1), "is no text of at most"),
+        ("x" * (LONGEST + 1), "not a text of at most"),
     ):
         shutil.rmtree(tmp_path / "bad", ignore_errors=True)
         with pytest.raises(ModelError, match=reason):
             read_chat_template(model("bad", stated))
     (folders[2] / "chat_template.jinja").write_text("x" * (LONGEST + 1))
     with pytest.raises(
-        ModelError, match=r"is no chat template: it has .* bytes, and at most 1,048,576 are read"
+        ModelError, match=r"not a chat template: it has .* bytes, and at most 1,048,576 are read"
     ):
         read_chat_template(folders[2])
 

@@ -126,7 +126,7 @@ def test_more_layers_than_described_are_refused(folder: Path) -> None:
 
 
 LIES = {
-    "num_hidden_layers": (100_000, "says num_hidden_layers = 100,000, which no model of these"),
+    "num_hidden_layers": (100_000, "has num_hidden_layers = 100,000"),
     "vocab_size": (10_000_000, "describes a model of .* numbers, but the weights hold .* at most"),
     "intermediate_size": (
         10**9,

@@ -286,7 +286,7 @@ def test_parts_of_a_model_are_joined_by_the_command_in_the_error(
 ) -> None:
     first = tmp_path / "isle-00001-of-00002.gguf"
     first.write_bytes(packed.read_bytes())
-    with pytest.raises(ModelError, match=r"isle-00002-of-00002\.gguf is not beside it"):
+    with pytest.raises(ModelError, match=r"isle-00002-of-00002\.gguf is missing"):
         load_model(first)
     (tmp_path / "isle-00002-of-00002.gguf").write_bytes(packed.read_bytes())
     for name in (first, tmp_path):
@@ -308,7 +308,7 @@ def entry(key: str, kind: int, value: bytes) -> bytes:
 
 DAMAGED = {
     "empty": (b"", "too few"),
-    "magic": (b"ggjt" + b"\0" * 60, "no GGUF file"),
+    "magic": (b"ggjt" + b"\0" * 60, "not a GGUF file"),
     "version": (head(version=1), "version 1"),
     "big-endian": (head(order=">"), "big-endian"),
     "no architecture": (head(), "general.architecture"),

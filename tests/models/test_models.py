@@ -172,6 +172,8 @@ def test_sixteen_bit_weights_still_get_a_float32_softmax(shared_data: Path) -> N
     """Sixteen-bit log-probabilities lie on a coarse grid and tie; ours must not be rounded to it."""
     model = load(shared_data / "models" / "stories260K", dtype="bfloat16", device="cpu")
     assert model.dtype == "bfloat16"
+    short = load_model(shared_data / "models" / "stories260K", dtype="bf16", device="cpu")
+    assert (short.dtype, short.digest) == (model.dtype, model.digest)
     tokens = generation(model, PUBLISHED, 1).context
     ((_, seen),) = model.answer([Span(tokens[:5], tokens[5:])])
     with torch.no_grad():
@@ -258,10 +260,10 @@ def test_a_model_refuses_what_it_would_answer_wrongly(shared_data: Path) -> None
     for question, reason in (
         (
             Span(tokens[:5], tokens[5:]),
-            "10 tokens are too many for aidreams260K, whose window is 8",
+            "10 tokens exceed the window of aidreams260K \\(8\\)",
         ),
         (Generation(tokens[:8], 2), "too many"),
-        (Span(tokens[:1], ids(512)), "token 512, but the model knows only 512"),
+        (Span(tokens[:1], ids(512)), "token 512, .* only 512"),
     ):
         with pytest.raises(ModelError, match=reason):
             list(model.answer([question]))
@@ -281,9 +283,9 @@ def folder(shared_data: Path, tmp_path: Path) -> Path:
         ("config.json", "no config.json"),
         (
             "tokenizer.json",
-            "no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it",
+            "no tokenizer.json; .*hf download ORG/NAME tokenizer.json",
         ),
-        ("model.safetensors", r"no model.safetensors, and other formats .*save_pretrained"),
+        ("model.safetensors", r"no model.safetensors, .*save_pretrained"),
     ],
 )
 def test_load_names_the_missing_file(folder: Path, missing: str, message: str) -> None:
@@ -317,12 +319,12 @@ def swapped(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         (
             "config.json",
             swapped(b"max_position_embeddings", b"unheard_of"),
-            "as the window, for example 2048",
+            "for example window 2048",
         ),
         (
             "config.json",
             lambda data: b'{"auto_map": {}, ' + data[1:].replace(b'"llama"', b'"x"'),
-            "code of its",
+            "its own code",
         ),
         ("tokenizer.json", lambda data: data[:-9], "is not a tokenizer"),
         ("tokenizer_config.json", lambda data: b"{", "is not JSON"),
@@ -400,7 +402,7 @@ def test_load_runs_an_implementation_of_transformers_own(folder: Path) -> None:
             for name in ("window", "batch_tokens")
         ),
         ({"dtype": "int8"}, "float32, bfloat16, float16, auto"),
-        ({"device": "gpu"}, "device is 'gpu'; it must be cpu, cuda or"),
+        ({"device": "gpu"}, "device is 'gpu'; it must be cpu, cuda"),
         ({"device": ""}, "device is ''; it must be cpu"),
         (
             {"device": "cuda:99"},
@@ -425,7 +427,7 @@ def test_load_refuses_impossible_options(
     [
         (
             "gpt2",
-            "there is no model folder gpt2; the model on the Hub is openai-community/gpt2: name it so",
+            "no model folder gpt2; .* openai-community/gpt2",
         ),
         ("my-model", "pass a folder"),
         ("org/model-7B", "no folder of that name here, and it is not"),
@@ -628,7 +630,7 @@ def test_a_run_checks_its_texts(spelled: dict[str, bytes], tmp_path: Path) -> No
         )
 
     assert run("bpe").manifest.complete
-    with pytest.raises(ModelError, match="otherwise than SentencePiece itself"):
+    with pytest.raises(ModelError, match="differently from SentencePiece"):
         run("unigram")
 
 
@@ -686,7 +688,5 @@ def test_a_real_file_is_converted_to_what_its_model_reads_or_refused(
     assert all(map(np.array_equal, left, right))
     # A vocabulary without bytes: what it can't spell is an unknown token, which the conversion leaves out.
     _, converted = published(shared_data, "babyllama-tok105", tmp_path / "lossy")
-    with pytest.raises(
-        ModelError, match=r"token 10 and those after it are \['B'\], not \['<unk>', 'B'\]"
-    ):
+    with pytest.raises(ModelError, match=r"token 10 on \['B'\], not \['<unk>', 'B'\]"):
         converted.encode(["Answer: A\n\nB"], special=True)

@@ -42,7 +42,7 @@ LLAMA = {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads"
         (
             2,
             {**LLAMA, "num_key_value_heads": 1},
-            "has 1 key value heads, which 2 .* evenly; run the same command",
+            "has 1 key value heads, which 2 .* evenly; run without torchrun",
         ),
         (2, {"model_type": "gpt2"}, "no tensor-parallel plan"),
         (2, {"model_type": "nobodys"}, "no tensor-parallel plan"),
@@ -65,9 +65,7 @@ def test_other_weights_than_plain_ones_are_refused(monkeypatch: pytest.MonkeyPat
     among(monkeypatch, 2)
     model = FolderModel(BASE, device="auto")
     monkeypatch.setattr(model, "quantisation", ("fp8", "float8"))
-    with pytest.raises(
-        ModelError, match="its weights are quantised; run the same command without torchrun"
-    ):
+    with pytest.raises(ModelError, match="its weights are quantised; run without torchrun"):
         model.check(8)
 
 

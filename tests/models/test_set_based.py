@@ -114,7 +114,7 @@ def test_models_with_recurrent_layers_are_refused_by_their_configuration() -> No
     [
         ("mamba", "2 of its 2 layers"),
         ("jamba", "1 of its 2"),
-        ("bloom", "no attention whose mask can be set"),
+        ("bloom", "layers take no mask"),
     ],
 )
 def test_what_a_model_can_not_read_is_missing_with_the_reason(family: str, reason: str) -> None:
@@ -130,7 +130,7 @@ def test_a_layer_that_looks_at_the_order_is_found_by_the_numbers(
     forward = lm.model.model.forward
     places = {"position_ids": None}  # positions are then places in the text
     monkeypatch.setattr(lm.model.model, "forward", lambda **inputs: forward(**{**inputs, **places}))
-    assert "nats a token depend on their order" in (SetBasedPath(lm).objection or "")
+    assert "nats a token depend on the order" in (SetBasedPath(lm).objection or "")
 
 
 ITEM = Item(

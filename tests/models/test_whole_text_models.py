@@ -297,7 +297,7 @@ def test_wrong_padding_means_one_at_a_time(
             "options/cloze",
             "Span, .*reading loglikelihood .* asked with reading pseudo-loglikelihood or",
         ),
-        ("bart", "options/cloze:sum", "asked with reading encoder-decoder: use such a protocol"),
+        ("bart", "options/cloze:sum", "with reading encoder-decoder"),
         (
             "",
             "masked-lm",
@@ -322,12 +322,12 @@ def test_others_refuse_each_other(
 @pytest.mark.parametrize(
     ("family", "question", "reason"),
     [
-        ("bert", Blanks(ids(5000), ids(0), ids(1), 4), "uses token 5000, but the model knows only"),
-        ("bert", Blanks(ids(*[0] * 200), ids(0), ids(1), 4), "200 tokens are too many"),
+        ("bert", Blanks(ids(5000), ids(0), ids(1), 4), "uses token 5000, .* only"),
+        ("bert", Blanks(ids(*[0] * 200), ids(0), ids(1), 4), "200 tokens exceed the window"),
         ("bert", Span(ids(0), ids(0)), "is a masked model and can't answer Span"),
         ("bart", Span(ids(5), ids(5)), "is an encoder-decoder and can't answer Span"),
         ("bart", Rendition(ids(5), ids(5000)), "uses token 5000"),
-        ("bart", Rendition(ids(*[0] * 129), ids(5)), "129 tokens are too many"),
+        ("bart", Rendition(ids(*[0] * 129), ids(5)), "129 tokens exceed the window"),
     ],
 )
 def test_questions_of_another_kind_are_refused(
@@ -417,7 +417,7 @@ def test_a_model_without_a_start_and_a_tokenizer_without_a_mask_are_refused(copi
     folder = copied("t5")
     rewrite(folder / "config.json", decoder_start_token_id=None)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    with pytest.raises(ModelError, match="names no decoder_start_token_id"):
+    with pytest.raises(ModelError, match="has no decoder_start_token_id"):
         score(folder, "What?", [" fish"])
     folder = copied("roberta")
     for name in ("tokenizer.json", "tokenizer_config.json"):

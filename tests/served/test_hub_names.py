@@ -337,7 +337,7 @@ def test_an_index_of_anything_but_safetensors_fetches_nothing(hub: Hub, index: s
     hub.add(
         "models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index}
     )
-    with pytest.raises(ModelError, match="is no index of safetensors files"):
+    with pytest.raises(ModelError, match="is not an index of safetensors"):
         load_model("merrow/byte")
     assert not {*MORE} & {*hub.downloads()}
 
@@ -346,9 +346,7 @@ def test_the_repository_of_an_adapter_says_how_to_take_it(hub: Hub) -> None:
     hub.add(
         "models", "merrow/lora", {"adapter_config.json": "{}", "adapter_model.safetensors": b"x"}
     )
-    with pytest.raises(
-        ModelError, match="is an adapter; run `hf download merrow/lora`, and pass the folder it"
-    ):
+    with pytest.raises(ModelError, match="is an adapter. Run `hf download merrow/lora`.* adapter"):
         load_model("merrow/lora")
 
 

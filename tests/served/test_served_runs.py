@@ -139,6 +139,22 @@ def test_what_a_poorer_server_can_not_be_asked_is_refused() -> None:
         assert CLOZE not in judged.chats
 
 
+@pytest.mark.parametrize("protocol", ["mmlu/original", "options/free-simple-evals"])
+def test_a_chat_endpoint_refuses_a_protocol_with_the_options_that_work(
+    protocol: str, tmp_path: Path
+) -> None:
+    line = ["--data", DATA, "--limit", "1", "--out", tmp_path / "run", "--protocol"]
+    with serving(CHAT_ONLY) as running:
+        asked = ["run", "--model", running.address, *line]
+        refused = choicewise(*asked, protocol, "--shots", "0", code=5).stderr
+        *_, last = refused.splitlines()
+        assert last == "  use: --protocol options/free-simple-evals --chat message"
+        assert "note: " not in refused
+        _, *options = last.split()
+        told = choicewise(*asked[:-1], *options, code=0).stderr
+    assert "note: the server does not report its context length" in told
+
+
 def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(tmp_path: Path) -> None:
     with serving(CHAT_ONLY) as running:
         asked = [
@@ -333,7 +349,7 @@ def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(
     assert run.manifest.server is not None
     assert (run.manifest.server.named, run.manifest.server.changed) == (DATED, "")
     server.always(other_model("hash-2026-02-02"))
-    with pytest.raises(ServerFailed, match="is of model 'hash-2026-02-02', not 'hash-2026-01-01'"):
+    with pytest.raises(ServerFailed, match="from model 'hash-2026-02-02', not 'hash-2026-01-01'"):
         run_at(model, tmp_path / "other")
     with pytest.raises(StoreError) as refused:
         run_at(model_at(server), tmp_path / "run")
@@ -359,7 +375,7 @@ def test_another_name_of_the_model(
 
 @pytest.mark.parametrize("root", ["", "/others"])
 def test_another_model_that_the_server_lists_is_refused(root: str) -> None:
-    with pytest.raises(ModelError, match="answers with its model 'other' when it is asked for 'm'"):
+    with pytest.raises(ModelError, match="model 'other' instead of 'm'"):
         other_name(ServerFacts("m", "/weights", others={"other": root}), "other")
 
 
@@ -367,7 +383,7 @@ def test_an_address_without_v1_is_told_of_it_and_others_are_those_that_are_liste
     server: Server,
 ) -> None:
     with pytest.raises(
-        ModelError, match=f"http://127.0.0.1:{server.port}/v1 has: name that address"
+        ModelError, match=f"http://127.0.0.1:{server.port}/v1 does; use that address"
     ):
         invoke(
             ["check", "--model", f"server:http://127.0.0.1:{server.port}/", "--tokenizer", "bytes"]

@@ -293,9 +293,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"), [*WRONG, (top, "of a sample is not the one to be drawn")]
-)
+@pytest.mark.parametrize(("wrong", "reason"), [*WRONG, (top, "of a sample is not the drawn one")])
 def test_a_wrong_choice_is_refused_whatever_its_score(
     wrong: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,7 +543,7 @@ def test_a_named_path_that_is_wrong_is_not_replaced(monkeypatch: pytest.MonkeyPa
     model = local(rung="tree")
     short_sighted(monkeypatch)
     for _ in range(2):
-        with pytest.raises(ModelError, match="choose the rung auto"):
+        with pytest.raises(ModelError, match="use rung auto"):
             list(model.answer(prompts(6, 300, 5)))
 
 

@@ -349,7 +349,7 @@ def test_what_does_not_fit_is_refused_with_the_bytes_unloaded(
     said = (
         f"{BUNDLED} does not fit on {DEVICES}",
         f"{needed.weights:,} bytes of weights",
-        f"free are {3 * room:,}",
+        f"Free are {3 * room:,}",
     )
     assert [words for words in said if words not in str(error.value)] == []
 

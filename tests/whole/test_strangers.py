@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason=f"no strangers' files
 MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 REFUSED = {
-    "llama-nomax": "does not say how many tokens fit the model",
+    "llama-nomax": "has no context length",
     "llama-short": "the tokenizer belongs to another model",
 }
 """Models that can't be asked, and why."""

@@ -198,7 +198,7 @@ def test_a_run_is_written_and_printed_by_rank_0_alone(
     )
     assert refused.returncode != 0
     assert (
-        "no tensor-parallel plan (tp_plan) for 'gpt2' models; run the same command without"
+        "no tensor-parallel plan (tp_plan) for 'gpt2' models; run without torchrun"
         in refused.stderr
     )
 
@@ -206,11 +206,11 @@ def test_a_run_is_written_and_printed_by_rank_0_alone(
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("dies", "rank 0 of 2: another rank has ended"),
-        ("other tokens", "the ranks were about to compute other tokens"),
+        ("dies", "rank 0 of 2: another rank stopped"),
+        ("other tokens", "the ranks got different tokens"),
         (
             "memory",
-            "rank 1 of 2: out of memory (nothing left); have fewer tokens computed at once (batch_tokens)",
+            "rank 1 of 2: out of memory (nothing left); compute fewer tokens at once (batch_tokens)",
         ),
     ],
 )

@@ -51,9 +51,7 @@ def open_local(name: str, loading: Loading) -> Model:
     base = model.adapter.made_for_another(name)
     if base is not None:
         adapter = loading.options["adapter"]
-        loading.say(
-            f"note: the adapter {adapter} says that it was trained beside {base}, not {name}"
-        )
+        loading.say(f"note: the adapter {adapter} was trained for {base}, not for {name}")
     return model
 
 
@@ -99,8 +97,8 @@ def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) 
         return _open_gguf_on_hub(on_hub, options, loading)
     if "trust_remote_code" in options:
         raise ModelError(
-            f"code is never fetched from the Hub; run `hf download {on_hub.repository}`, read the code in the folder"
-            " that it names, and pass that folder"
+            f"code is never fetched from the Hub. Run `hf download {on_hub.repository}`, read the code "
+            "in that folder, and pass the folder"
         )
     snapshot = _download(on_hub, loading.progress)
     model = FolderModel(snapshot.folder, **options, elsewhere=loading.elsewhere)
@@ -168,7 +166,7 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
     """
     if name.config is not None:
         raise ModelError(
-            f"{name}: a model has no configuration {name.config!r}; a revision is written after @"
+            f"{name}: a model has no configuration {name.config!r}; write a revision as @REVISION"
         )
     snapshot = open_snapshot(name, MODEL)
     weights = [path for path in (_WEIGHTS, INDEX) if path in snapshot.files][:1]
@@ -179,7 +177,7 @@ def open_hub_model(name: HubName, progress: Download | None = None) -> tuple[Sna
         listed = indexed_files(snapshot.folder / INDEX)
         lacking = [path for path in listed if path not in snapshot.files]
         if lacking:
-            raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is not there")
+            raise ModelError(f"{INDEX} of {snapshot.source} lists {lacking[0]}, which is missing")
         weights += listed
     return snapshot, [path for path in FILES if path in snapshot.files] + weights
 
@@ -195,13 +193,13 @@ def _advice(name: str) -> str:
         return f"it is a file; pass the folder: {Path(name).parent}"
     for organisation, models in _ALONE.items():
         if name in models:
-            return f"the model on the Hub is {organisation}/{name}: name it so"
+            return f"the Hub has it as {organisation}/{name}; use that name"
     whole = f"ORG/{name}"
     on_hub = whole if hub_name(whole) else "ORG/NAME"
     bundled = [PREFIX + folder.name for folder in MODELS]
     return (
-        f"pass a folder with config.json and model.safetensors, a name on the Hub as {on_hub} or ORG/NAME@REVISION, or"
-        f" one of {', '.join([*FAKES, *bundled])}"
+        f"pass a folder with config.json and model.safetensors, a name on the Hub as {on_hub}, or one of "
+        f"{', '.join([*FAKES, *bundled])}"
     )
 
 
@@ -209,18 +207,15 @@ def _without_weights(snapshot: Snapshot) -> str:
     pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
     if CONFIG in snapshot.files:
         return (
-            f"{snapshot.source} is an adapter; run `hf download {snapshot.name.repository}`, and pass the folder it"
-            " names as the adapter of the model that it was trained beside"
+            f"{snapshot.source} is an adapter. Run `hf download {snapshot.name.repository}`, pass that folder "
+            "as the adapter, and the model that it was trained for as the model"
         )
     names = sorted(path for path in snapshot.files if is_gguf(path))
     if names and not pickles:
         return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
     if not pickles:
-        return (
-            f"{snapshot.source} holds no model.safetensors; it is no model that transformers reads"
-        )
+        return f"{snapshot.source} holds no model.safetensors, so transformers can't load it; choose another model"
     return (
-        f"{snapshot.source} holds no safetensors, and other formats ({', '.join(pickles[:3])}) can run code when"
-        f" opened; name a revision that has them, as {snapshot.name.repository}@refs/pr/1 often does, or convert it"
-        " where you trust it and pass the folder"
+        f"{snapshot.source} holds no safetensors, and opening {', '.join(pickles[:3])} can run code. Try "
+        f"the revision {snapshot.name.repository}@refs/pr/1, or convert the model if you trust it"
     )

@@ -30,7 +30,7 @@ NAME = "vllm:bundled:merrow-byte"
         (
             ["--model", f"{NAME},dtype=float32"],
             ModelError,
-            "vLLM's option dtype does not pass through",
+            "option dtype can't be set here; use dtype",
         ),
         (["--model", NAME], ModelError, "needs vLLM (vllm is missing)"),
     ],

@@ -80,7 +80,7 @@ REFUSED = {
     "--window": (
         ("requests", "--tokenizer", "bytes", "--data", "bundled:merrowick"),
         5,
-        "name a window",
+        "pass a window",
     ),
     "two datasets": (
         ("requests", "--tokenizer", "bytes", "--window", "9"),

@@ -121,18 +121,18 @@ def test_code_of_its_own_is_refused(hub: Hub, tmp_path: Path) -> None:
     assert check_model(wanted("merrow/known"), POLICY)
     folder = shutil.copytree(FOLDER, tmp_path / "own")
     (folder / "config.json").write_text(OWN_CODE)
-    assert "needs code of its own" in refused(str(folder), Policy(("**",)))
+    assert "brings its own code" in refused(str(folder), Policy(("**",)))
 
 
 def test_weights_that_are_no_safetensors_are_refused(hub: Hub, tmp_path: Path) -> None:
     hub.add("models", "merrow/pickled", {**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"})
-    assert "holds no safetensors, and other formats (pytorch_model.bin) can run code" in refused(
+    assert "holds no safetensors, and opening pytorch_model.bin can run code" in refused(
         "merrow/pickled"
     )
     index = json.dumps({"weight_map": {"a": "pytorch_model.bin"}})
     files = {**WITHOUT_WEIGHTS, "model.safetensors.index.json": index, "pytorch_model.bin": b"x"}
     hub.add("models", "merrow/index", files)
-    assert "is no index of safetensors" in refused("merrow/index")
+    assert "is not an index of safetensors" in refused("merrow/index")
     folder = shutil.copytree(FOLDER, tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert "holds no model.safetensors" in refused(str(folder), Policy(("**",)))
@@ -182,7 +182,7 @@ def test_whose_fault_it_is_and_that_of_the_hub_is_not_the_model_s(
 
 HUB: dict[str, tuple[dict[str, bytes | str], str]] = {
     "merrow/large": ({**FILES, "model.safetensors": bytes(WEIGHTS + 1)}, "is too large"),
-    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "needs code of its own"),
+    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "brings its own code"),
     "merrow/pickled": ({**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
     "merrow/damaged": (
         {**FILES, "model.safetensors": b"no safetensors"},

@@ -140,7 +140,7 @@ def test_the_command_says_what_is_left_and_lists_the_items(
 ) -> None:
     served(server, tmp_path / "served")
     printed = choicewise("compare", own.folder, tmp_path / "served", "--items", code=0).stdout
-    assert "decision/endpoint:choice minus own computation" in printed
+    assert "decision/endpoint:choice minus our computation" in printed
     assert [line.split()[0] for line in printed.splitlines() if "within noise" in line] == [LAYOUT]
     assert printed.count("\nw3 ") == 2
     rows = json.loads(
@@ -162,7 +162,7 @@ def test_the_endpoint_is_the_last_rung_of_a_ladder(
     printed = choicewise(
         "ladder", *ends, own.folder, "--served", tmp_path / "served", code=0
     ).stdout
-    rung = printed.partition("decision/endpoint:choice minus own computation")[2]
+    rung = printed.partition("decision/endpoint:choice minus our computation")[2]
     assert [line.split()[0] for line in rung.splitlines() if "within noise" in line] == [LAYOUT]
     told = json.loads(
         choicewise(
@@ -178,7 +178,7 @@ def test_runs_on_other_data_or_of_other_kinds_are_refused(
     server: Server, own: Run, tmp_path: Path
 ) -> None:
     other = Dataset("winds", {"test": tuple(map(item, range(3)))})
-    with pytest.raises(UsageError, match="are on other data"):
+    with pytest.raises(UsageError, match="are on different data"):
         served_minus_own(served(server, tmp_path / "other", other), own)
-    with pytest.raises(UsageError, match="computes no layout for a kind of question"):
+    with pytest.raises(UsageError, match="such as decision/transformers-5.23"):
         served_minus_own(served(server, tmp_path / "served"), own, ["decision/endpoint"])

@@ -58,9 +58,9 @@ NO_SCHEME = "127.0.0.1:8000/v1", "", "ftp://host/v1", "file:///etc/passwd"
         ("server:http://host/v1\r\nX: y", "white space"),
         ("server:http://host/v1#na\u202eme", "invisible"),
         ("server:http://host\\evil/v1", "backslashes"),
-        ("server:http://host/v1/completions#m", "leave out /completions"),
-        ("server:http://host/v1/chat/completions/", "leave out"),
-        ("server:http://host/v1/models", "leave out /models"),
+        ("server:http://host/v1/completions#m", "remove /completions"),
+        ("server:http://host/v1/chat/completions/", "remove"),
+        ("server:http://host/v1/models", "remove /models"),
     ],
 )
 def test_what_is_no_address_is_refused_with_the_form(text: str, words: str) -> None:

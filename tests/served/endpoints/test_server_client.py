@@ -58,22 +58,24 @@ def test_without_a_key_none_is_sent(key: str | None, server: Server) -> None:
 
 def test_the_name_of_the_model_is_checked_where_it_is_given(client: Client, server: Server) -> None:
     assert client.post("/tokenize", {"prompt": "ab"}, model="another")["count"] == 3
-    with pytest.raises(ServerFailed, match="of model 'hash', not 'another'; serve 'another' again"):
+    with pytest.raises(
+        ServerFailed, match="from model 'hash', not 'another'. Serve 'another' again"
+    ):
         client.post("completions", BODY, model="another")
 
 
 def test_whether_the_server_still_answers_is_asked_path_by_path(
     client: Client, server: Server
 ) -> None:
-    assert client.objection("completions") == "and none was ever answered"
+    assert client.objection("completions") == "and none ever succeeded"
     client.post("/tokenize", {"prompt": "ab"})
     client.get("models")
-    assert client.objection("completions") == "and none was ever answered"
+    assert client.objection("completions") == "and none ever succeeded"
     client.post("completions", BODY)
     assert client.objection("completions") is None
     server.when(lambda request: request.path == "/v1/completions", status(400))
     assert client.objection("completions") == (
-        "and one that was answered before has none now (the server refuses the request, status 400: 'no luck')"
+        "and one that succeeded before fails now (the server refuses the request, status 400: 'no luck')"
     )
     assert client.objection("/tokenize") is None
 
@@ -156,7 +158,7 @@ def test_a_long_wait_that_a_server_asks_for_is_said_at_once() -> None:
     lines = list[str]()
     Waits(lines.append, lambda: 100.0).hear(Passing("busy", 429, wait=40.0, busy=True))
     assert lines == [
-        "waiting for the server: busy (it asks to wait 40 s); Ctrl-C keeps what was observed"
+        "waiting for the server: busy (it asks to wait 40 s). Ctrl-C keeps all answers so far"
     ]
 
 
@@ -168,7 +170,7 @@ def test_silence_is_said_after_seconds_unless_the_server_is_always_as_slow() -> 
     waits.answered(60.0)
     for now[0] in (220.0, 259.0, 260.0):
         waits.still(130.0)
-    said = "waiting for the server: nothing heard for {}; Ctrl-C keeps what was observed"
+    said = "waiting for the server: no answer for {}. Ctrl-C keeps all answers so far"
     assert lines == [said.format(silence) for silence in ("10 s", "40 s", "2 minutes")]
 
 
@@ -181,7 +183,7 @@ def test_a_client_says_that_the_server_is_silent(
     with Client(ServerAddress.parse(server.address), say=lines.append) as client:
         client.begin("completions", BODY)
         eventually(lambda: lines)
-    assert "nothing heard for 0.0" in lines[0]
+    assert "no answer for 0.0" in lines[0]
 
 
 @pytest.mark.parametrize("key", ["", "sk-planted-0123456789"])

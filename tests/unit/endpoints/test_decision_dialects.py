@@ -116,7 +116,7 @@ def test_questions_beside_are_sent_after_it_and_their_answers_are_not_read(diale
     asked, spoken = BARE, DIALECTS[dialect]
     batch = changed(asked, beside=(BARE_NOUL, SCORE))
     if dialect == "autotrust":
-        assert "one question a request" in str(spoken.objection(batch))
+        assert "one question per request" in str(spoken.objection(batch))
         return
     assert spoken.objection(batch) is None
     alone, whole = (
@@ -225,34 +225,34 @@ MISSING = {
     ("sum of a half", "choice"): "the probabilities sum to 0.5",
     ("all zero", "score"): "the probabilities sum to 0",
     ("option missing", "choice"): "there is no probability for 'oxygen'",
-    ("option extra", "choice"): "there is one for 'none of them', which nobody asked",
+    ("option extra", "choice"): "there is one for 'none of them', not among the options",
     (
         "option renamed",
         "choice",
-    ): "there is no probability for 'oxygen', but one for 'oxygen?', which nobody asked",
+    ): "there is no probability for 'oxygen', but one for 'oxygen?', not among the options",
     (
         "case changed",
         "choice",
     ): "there is no probability for 'oxygen', 'helium' and 'carbon dioxide', but one for "
-    "'OXYGEN', 'HELIUM' and 'CARBON DIOXIDE', which nobody asked",
+    "'OXYGEN', 'HELIUM' and 'CARBON DIOXIDE', not among the options",
     (
         "legend of other texts",
         "score",
-    ): 'the answer calls level 0 the text "something else", which is not what was asked',
+    ): 'the answer calls level 0 the text "something else", unlike the question',
     (
         "probabilities as list",
         "choice",
-    ): "the probabilities are [0.2, 0.1, 0.7], and the dialect systemone has an object",
+    ): "the probabilities are [0.2, 0.1, 0.7]; in the dialect systemone they are an object",
     ("no probabilities", "choice"): "the answer has no probabilities",
-    ("other type", "choice"): 'the answer is of type the text "box", and the question a choice',
+    ("other type", "choice"): 'the answer is of type the text "box", but the question is a choice',
     (
         "answers as list",
         "choice",
-    ): "'answers' is a list, and the dialect systemone has an object with the id of each question",
+    ): "'answers' is a list; in the dialect systemone it is an object with the id of each question",
     ("question missing", "choice"): "the question has no answer",
     ("refusal", "noul"): "refused",
     ("prompt feedback", "score"): "refused: the input was blocked (SAFETY)",
-    ("a list", "choice"): "the answer can't be read: its JSON is no object but a list",
+    ("a list", "choice"): "the answer can't be read: its JSON is a list, not an object",
 }
 """What makes an answer missing, under which reason."""
 
@@ -474,8 +474,8 @@ def test_what_a_dialect_does_not_have_is_refused_before_it_is_sent() -> None:
         refused = [*REFUSED[name], *EVERYWHERE]
         assert [asked for asked in refused if dialect.objection(asked) is None] == [], name
     assert DIALECTS["openai"].objection(NOUL) == (
-        "the dialect openai has no descriptions of the options of a noul, and to put them into the instructions is "
-        "another question; leave them out, or write the instructions so"
+        "the dialect openai takes no descriptions of the options of a noul; leave them out, or write them into the "
+        "instructions"
     )
     assert DIALECTS["systemone"].objection(named(256)) == (
         "a choice has 2 to 255 options in the dialect systemone, not 256; leave the item out"

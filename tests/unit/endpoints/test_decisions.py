@@ -38,7 +38,7 @@ def test_what_is_left_stands_beside_what_explains_it() -> None:
     )
     other = replace(own, own="decision/sglang-1:choice", kind="noul")
     text = "\n".join(printed(*map(terminal, served_tables([own, other])), width=100))
-    assert text.count("decision/endpoint:choice minus own computation") == 2
+    assert text.count("decision/endpoint:choice minus our computation") == 2
     assert "1 (1 open)" in text
     assert (
         "explained: rounding to 0.01 (0.005), 4 questions sent twice (0.002 at most), noise of our"

@@ -221,20 +221,20 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         "another token",
         trace_request,
         lambda out: replace_(out, tokens=[7, *out.tokens[1:]]),
-        "token 7 at place 0",
+        "token 7 at position 0",
     ),
     (
         "ended",
         trace_request,
         lambda out: replace_(out, finish="stop"),
-        "another reason than its length",
+        "continuation early \\(stop\\)",
     ),
-    ("no numbers", trace_request, lambda out: replace_(out, logprobs=None), "at 0 places"),
+    ("no numbers", trace_request, lambda out: replace_(out, logprobs=None), "at 0 positions"),
     (
         "other ids",
         trace_request,
         lambda out: replace_(out, logprobs=[[[9, -1.0, 1]]] * 3),
-        "of token 3, which it",
+        "of token 3",
     ),
     (
         "rank 0",
@@ -254,7 +254,7 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         lambda out: replace_(out, logprobs=[[[t, float("nan"), 1]] for t in (3, 4, 5)]),
         "nan",
     ),
-    ("another prompt", trace_request, lambda out: replace_(out, prompt=7), "read 7 tokens where 2"),
+    ("another prompt", trace_request, lambda out: replace_(out, prompt=7), "read 7 tokens, but 2"),
     ("no rows", rows_request, lambda out: replace_(out, rows=None), "no prompt rows"),
     (
         "too few rows",
@@ -279,19 +279,19 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         "shorter",
         prompt_request,
         lambda out: replace_(out, prompts=out.prompts[1:]),
-        "of 4 prompt tokens where 5",
+        "of 4 prompt tokens, but 5",
     ),
     (
         "absent",
         prompt_request,
         lambda out: replace_(out, prompts=None),
-        "of 0 prompt tokens where 5",
+        "of 0 prompt tokens, but 5",
     ),
     (
         "a hole",
         prompt_request,
         lambda out: replace_(out, prompts=[None] * 5),
-        "of token 3, which it",
+        "of token 3",
     ),
 ]
 
@@ -374,17 +374,17 @@ def test_a_server_lists_the_forced_token_and_the_likeliest_other_one() -> None:
     for wrong in (answer(place((3, -2.0, 7)), second), answer(first), {"choices": []}):
         with pytest.raises(Unanswerable):
             call.read(wrong)
-    with pytest.raises(Unanswerable, match="stands for one"):
+    with pytest.raises(Unanswerable, match="a placeholder"):
         call.read(answer(first, place((4, -9999.0, 1), (8, -3.0, 2))))
 
 
 BAD = [
-    (Span(ids(), ids(1)), "the context has no token"),
+    (Span(ids(), ids(1)), "the prompt is empty"),
     (Span(ids(1), ids()), "the continuation has no token"),
-    (Span(ids(1, 2), ids(V)), f"token {V} is none of the model's {V}"),
-    (Span(ids(-1, 2), ids(1)), "token -1 is none"),
-    (Span(ids(*[1] * 45), ids(*[2] * 6)), "45 tokens of context and 6 more do not fit the 50"),
-    (Generation(ids(*[1] * 45), 6), "do not fit the 50"),
+    (Span(ids(1, 2), ids(V)), f"token {V} is not among the model's {V}"),
+    (Span(ids(-1, 2), ids(1)), "token -1 is not"),
+    (Span(ids(*[1] * 45), ids(*[2] * 6)), "45 tokens of context and 6 more exceed the 50"),
+    (Generation(ids(*[1] * 45), 6), "exceed the 50"),
     (Mass(ids(1), TokenSet([V, V + 1])), "of 0 tokens"),
     (MaskedLoss(Span(ids(1), ids(2))), "can't be asked a MaskedLoss"),
 ]
@@ -399,7 +399,9 @@ def test_what_can_not_be_asked_is_named_and_sent_nowhere(question: Prompt, reaso
 
 def test_a_set_too_large_is_named() -> None:
     mass = Mass(ids(1), TokenSet(range(MOST_MEMBERS + 1)))
-    assert "tokens is asked for" in (objection(mass, Abilities(WAYS, 16, 50, 10**6)) or "")
+    assert f"vLLM gives {MOST_MEMBERS} at most" in (
+        objection(mass, Abilities(WAYS, 16, 50, 10**6)) or ""
+    )
 
 
 def test_what_is_refused_alone_has_no_answer_and_the_others_do() -> None:
@@ -408,7 +410,7 @@ def test_what_is_refused_alone_has_no_answer_and_the_others_do() -> None:
     spans[17] = Span(ids(299, 2), ids(3, 4))
     answers = dict(asked.answer(spans))
     assert [index for index, answer in answers.items() if answer.missing] == [17]
-    assert "vLLM refuses it (The decoder prompt" in str(answers[17].missing)
+    assert "vLLM refuses the request (The decoder prompt" in str(answers[17].missing)
     assert all(
         same(answers[index], true_scores(spans[index], V)) for index in answers if index != 17
     )
@@ -429,9 +431,9 @@ def test_an_engine_that_dies_is_asked_the_rest_again() -> None:
     assert all(
         same(answers[index], true_scores(spans[index], V)) for index in range(0, len(spans), 37)
     )
-    assert sum("asked again, in smaller batches" in line for line in said) == 2
+    assert sum("again in smaller batches" in line for line in said) == 2
     engine.dies = set(range(10_000))
-    with pytest.raises(ModelError, match="3 times in a row vLLM ended its process"):
+    with pytest.raises(ModelError, match="3 times in a row: vLLM ended its process"):
         dict(asked.answer(spans[:5]))
 
 
@@ -468,9 +470,9 @@ def test_a_way_that_is_wrong_is_not_taken() -> None:
     ("name", "reason"),
     [
         ("vllm:", "names no model"),
-        ("vllm:m,logprobs_mode=processed_logprobs", "does not pass through"),
-        ("vllm:m,speculative_config={}", "trace replay excludes it"),
-        ("vllm:m,max_logprobs=0", "needs 1 at least"),
+        ("vllm:m,logprobs_mode=processed_logprobs", "can't be set here"),
+        ("vllm:m,speculative_config={}", "excludes trace replay"),
+        ("vllm:m,max_logprobs=0", "must be at least 1"),
     ],
 )
 def test_names_that_are_refused(name: str, reason: str) -> None:
@@ -497,12 +499,12 @@ def test_options_of_the_engine_pass_through_by_name() -> None:
 @pytest.mark.parametrize("ways", [WAYS, (ROWS, PLACES, PROMPTS), (PLACES, PROMPTS)])
 def test_an_engine_without_a_cache_does_not_explain_its_cost_by_one(ways: tuple[str, ...]) -> None:
     engine = partial(FakeEngine, ways=ways)
-    assert "vLLM's cache has all but a block" in EngineModel(FOLDER, engine=engine).selfcheck.cost
+    assert "in vLLM's cache" in EngineModel(FOLDER, engine=engine).selfcheck.cost
     without = EngineModel(
         FOLDER, engine=partial(engine, block=1 << 20)
     )  # as the engine's process says it
     for depth in (0, 1):
-        assert without.check(depth).cost.endswith("as enable_prefix_caching is off")
+        assert without.check(depth).cost.endswith("(enable_prefix_caching is off)")
 
 
 def test_without_vllm_the_command_that_installs_it_is_named() -> None:
@@ -516,7 +518,7 @@ def test_an_engine_that_ends_says_what_it_printed() -> None:
     assert list(process._arguments()) == ["{}"]
     with pytest.raises(
         EngineDied,
-        match="vLLM ended its process; mend that first: the same command would fail again",
+        match="vLLM ended its process; fix that first",
     ):
         process._give_up("ended its process")
     process._has_started = True

@@ -78,12 +78,12 @@ def test_a_training_goes_on_with_the_weights_that_it_has(
 def test_what_is_refused_is_refused_by_all(job: tuple[Path, list[dict[str, Any]]]) -> None:
     """None of them waits for another one, and nothing is written."""
     root, (first, second) = job
-    assert "step1 is there already" in first["step twice"]
-    assert "step1 is there already" in second["step twice"]
+    assert "step1 already exists" in first["step twice"]
+    assert "step1 already exists" in second["step twice"]
     for name, said in {
-        "no group": "name the group",
+        "no group": "Pass the group",
         "steps": "at steps 0 to 1",
-        "NaN": "are no numbers but nan",
+        "NaN": "log-probabilities are nan",
     }.items():
         assert said in first[name]
         assert first[name] == second[name]

@@ -99,10 +99,7 @@ class Engine(ModelKind):
     name = "vllm"
     takes = frozenset({"dtype", "window", "batch_tokens", "memory"})
     because = "is computed by vLLM"
-    workers = (
-        "is computed by vLLM, which has workers of its own: name tensor_parallel_size in the model, as"
-        " vllm:NAME,tensor_parallel_size=2"
-    )
+    workers = "is computed by vLLM, which has its own workers: use vllm:NAME,tensor_parallel_size=2"
     revisions = "has no use for revisions; name each as vllm:NAME@REVISION"
     remote = True
 
@@ -131,7 +128,7 @@ class ServedMinusOwn(PairAnalysis):
     """What the layout of a prompt does not explain of a decision endpoint's answers."""
 
     name = "served-minus-own"
-    summary = "a decision endpoint beside own computation"
+    summary = "a decision endpoint beside our computation"
     sides = calls("choicewise.extensions.endpoints.decisions.summary:by_endpoint")
     compare = calls("choicewise.extensions.endpoints.decisions.summary:served_minus_own")
     tables = calls("choicewise.extensions.endpoints.decisions.decision_report:served_tables")

@@ -88,7 +88,7 @@ def requests(
             "can run the protocols that no bundle holds (docs/servers.md)"
         )
     for reason, count in record.missing.items():
-        tell(f"note: {counted(count, 'request')} can't be asked: {reason}")
+        tell(f"note: {counted(count, 'request')} left out: {reason}")
     if json:
         fields = {name: getattr(record, name) for name in _JSON_FIELDS}
         print_json({"bundle": str(out), **fields})

@@ -43,7 +43,7 @@ from choicewise.results.run import Run, open_run
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, put_back, remove, replace_folder
 from choicewise.util.jsonio import json_text
-from choicewise.util.text import counted, listed
+from choicewise.util.text import listed
 
 METRICS: Final = ("acc", "prob", "bpb")
 """Accuracy, probability of the right choice, bits per byte."""
@@ -126,8 +126,8 @@ class InLoop:
         scored = self.bundle.scored
         if not len(scored) or not scored.position.min():
             raise StoreError(
-                f"{self.bundle.path} asks about nothing, or about a first token, which nothing predicts; make it again"
-                " with protocols and data that `choicewise run` can ask"
+                f"{self.bundle.path} has nothing to score, or scores a first token, which nothing predicts; make it "
+                "again with protocols and data that `choicewise run` takes"
             )
         self._first = np.searchsorted(scored.row, np.arange(self.bundle.record.rows + 1))
         # A row needs no input after the one that predicts its last scored token.
@@ -164,14 +164,14 @@ class InLoop:
             step = self._next
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
             raise UsageError(
-                f"step is {step!r}; name a whole number from 0 on, which the folder of its run is called by"
+                f"step is {step!r}; it must be a whole number from 0, which names the folder of the run"
             )
         ranks = _Ranks(self._group)
         ranks.refuse_differences(self.bundle, step)
         if ranks.world > 1 and self._group is None and _is_divided(model):
             raise UsageError(
-                "layers of the model are divided among ranks, which then need the same rows: name the group of ranks"
-                ' that are data-parallel, as mesh["dp"].get_group(), or False where none are'
+                "the model's layers are divided among ranks, which need the same rows. Pass the group of "
+                'data-parallel ranks, such as mesh["dp"].get_group(), or False if there is none'
             )
         vocabulary, window = self._fit(model)
         folder = self.folder(step)
@@ -206,8 +206,8 @@ class InLoop:
             digest = named_tokenizer(str(tokenizer)).digest
             if digest != record.digest:
                 raise ModelError(
-                    f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), and {tokenizer} is another"
-                    f" ({digest[:12]}); {advice}"
+                    f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), not {tokenizer} "
+                    f"({digest[:12]}); {advice}"
                 )
             return
         for probe in record.probes:
@@ -215,8 +215,8 @@ class InLoop:
             expected = list(probe.ids)
             if ids != expected:
                 raise ModelError(
-                    f"{path} was made for tokenizer {record.name}, in which {probe.text!r} is {expected}; in the"
-                    f" one of this training it is {ids}; {advice}"
+                    f"{path} was made for tokenizer {record.name}, which encodes {probe.text!r} as {expected}; "
+                    f"this training's tokenizer gives {ids}; {advice}"
                 )
 
     def _fit(self, model: nn.Module) -> tuple[int | None, int]:
@@ -235,16 +235,17 @@ class InLoop:
             tokens = max((module.num_embeddings for module in embeddings), default=None)
         if tokens is not None and tokens <= self._greatest:
             raise ModelError(
-                f"the model knows {tokens:,} tokens, and {path} asks about token {self._greatest}: it was made for"
-                f" tokenizer {self.bundle.record.tokenizer.name}; make a bundle with the tokenizer of this model"
+                f"the model has {tokens:,} tokens, but {path}, for tokenizer "
+                f"{self.bundle.record.tokenizer.name}, has token {self._greatest}; make a bundle with the "
+                "tokenizer of this model"
             )
         window = self._window
         if window is None:
             window = _positions(stated, longest)
         if window < longest:
             raise ModelError(
-                f"{window:,} input tokens fit the model, and {path} has a row of {longest:,}; make the bundle again"
-                f" with a window of {window}"
+                f"the model takes {window:,} input tokens, but {path} has a row of {longest:,}; make the "
+                f"bundle again with window {window}"
             )
         return vocabulary, window
 
@@ -256,8 +257,8 @@ class InLoop:
             return
         if not self._overwrite:
             raise StoreError(
-                f"{folder} is there already; choose another folder, delete it, or let InLoop overwrite steps, where a"
-                " training goes on from a checkpoint"
+                f"{folder} already exists; choose another folder, delete it, or pass overwrite=True to InLoop if the "
+                "training resumes from a checkpoint"
             )
         if not folder.is_dir():
             raise StoreError(
@@ -269,8 +270,8 @@ class InLoop:
                 foreign.append(path.name)
         if foreign:
             raise StoreError(
-                f"{folder} holds {listed(sorted(foreign))}, which a run does not have; InLoop does not delete it."
-                " Choose another folder for InLoop"
+                f"{folder} holds {listed(sorted(foreign))}, which a run does not have, so InLoop won't delete it; "
+                "choose another folder for InLoop"
             )
         if not any(folder.iterdir()):
             return
@@ -286,9 +287,9 @@ class InLoop:
             rows = self.bundle.scored.row[wrong[:3]].tolist()
             keys = self.bundle.rows["key"].take(list(dict.fromkeys(rows))).to_pylist()
             raise ModelError(
-                f"at step {step} {counted(len(wrong), 'log-probability', 'log-probabilities')} of {len(logprobs):,} are"
-                f" no numbers but {logprobs[wrong[0]]}: rows {listed(keys)} of {self.bundle.path}; no run was"
-                " written; look at the loss of the steps before"
+                f"at step {step} {len(wrong):,} of {len(logprobs):,} log-probabilities are "
+                f"{logprobs[wrong[0]]}: rows {listed(keys)} of {self.bundle.path}. No run was "
+                "written; look at the loss of the steps before"
             )
 
     def _write(self, answers: Answered, folder: Path) -> dict[str, float | None]:
@@ -397,8 +398,8 @@ class InLoop:
             if len(shape) == 3 and shape[:2] == (rows, kept) and shape[2] > greatest:
                 return
         raise ModelError(
-            f"the forward pass gave {shape} for {rows} rows of {length} tokens, and not logits [rows, tokens,"
-            f" vocabulary] with token {greatest}; name a forward that does"
+            f"the forward pass gave {shape} for {rows} rows of {length} tokens, not logits [rows, tokens, "
+            f"vocabulary] with token {greatest}; pass forward=... that does"
         )
 
 
@@ -591,7 +592,7 @@ class _Ranks:
                 self.part = dist.get_rank(self._group)
         if self.part < 0:
             raise UsageError(
-                "this process is not in the group that rows are divided among; name its own group"
+                "this process is not in the group that shares the rows; pass its own group"
             )
 
     def refuse_differences(self, bundle: Bundle, step: int) -> None:
@@ -605,11 +606,11 @@ class _Ranks:
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if least[0] != most[0]:
             raise StoreError(
-                f"processes of the job ask different bundles, here {bundle.path}; give all the same one"
+                f"processes of the job have different bundles, here {bundle.path}; give all the same one"
             )
         if least[1] != most[1]:
             raise UsageError(
-                f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at one"
+                f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at the same step"
             )
 
     def total(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -644,7 +645,7 @@ class _Ranks:
             raise error
         result = json.loads(bytes(content.cpu().numpy()))
         if "error" in result:
-            raise StoreError(f"the first process of the job could not go on: {result['error']}")
+            raise StoreError(f"the first process of the job failed: {result['error']}")
         return result["value"]
 
 

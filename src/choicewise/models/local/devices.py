@@ -71,8 +71,8 @@ def device_of(name: str | None) -> str:
     names_ranks = name is not None and is_shared(name)
     if name is not None and names_ranks and name != shared_name(name.partition(":")[0]):
         raise ModelError(
-            f"device is {name!r}, which processes share that torchrun starts, and here {are(ranks())} {ranks()}; run: "
-            f"torchrun --nproc-per-node {name.partition(':x')[2]} -m choicewise ..., with the device auto"
+            f"device is {name!r}, for processes of torchrun, but here {are(ranks())} {ranks()}; run: torchrun "
+            f"--nproc-per-node {name.partition(':x')[2]} -m choicewise ..., with device auto"
         )
     if ranks() > 1 and (name == AUTO or names_ranks):
         return shared_name("cuda" if _has_cuda() else "cpu")
@@ -117,14 +117,14 @@ def _check_several(name: str) -> None:
     devices = devices_of(name)
     if find_spec("accelerate") is None:
         raise ModelError(
-            f"accelerate spreads a model over {name}, and it is not installed; run: "
+            f"spreading a model over {name} needs accelerate; run: "
             f"{install_line('spread')}, or choose one device: {devices[0]}"
         )
     for device in devices:
         full_name = device_of(device)
         if full_name != device:
             raise ModelError(
-                f"device is {name!r}, but {device} is {full_name}; name devices that there are, as in cuda:0..1"
+                f"device is {name!r}, but {device} is {full_name}; use devices of this machine, as in cuda:0..1"
             )
 
 
@@ -138,8 +138,8 @@ def _single(name: str | None) -> str:
         device = torch.device(name)
     except RuntimeError as error:
         raise ModelError(
-            f"device is {name!r}; it must be cpu, cuda or one of several (cuda:0, cuda:1, ...), or, for a model "
-            "that is spread, some of them (cuda:0..1) or all (auto)"
+            f"device is {name!r}; it must be cpu, cuda, cuda:1, or to spread a model cuda:0..1 or "
+            "auto"
         ) from error
     try:
         tensor = torch.zeros(1, device=device)

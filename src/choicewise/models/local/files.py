@@ -229,7 +229,7 @@ class Adapter:
             first = ", ".join(sorted(map(str, names))[:3])
             raise ModelError(
                 f"the adapter {self.folder} does not fit the model ({kind}: {first}; {len(names)} "
-                f"in all); it was trained beside {self.config.get('base_model_name_or_path') or 'another one'}"
+                f"in all); it was trained for {self.config.get('base_model_name_or_path') or 'another one'}"
             )
 
 
@@ -243,22 +243,20 @@ def read_adapter(folder: Path) -> Adapter:
     weights = folder / WEIGHTS
     if not path.is_file():
         raise ModelError(
-            f"{folder} holds no {CONFIG}, so it is no adapter; pass the folder that PEFT saved"
+            f"{folder} holds no {CONFIG}, so it is not an adapter; pass the folder that PEFT saved"
         )
     config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
-        raise ModelError(
-            f"{path} does not say what kind of adapter it is (peft_type); fetch the file again"
-        )
+        raise ModelError(f"{path} has no peft_type, the kind of adapter; fetch the file again")
     for key in _REACHING:
         if config.get(key):
             raise ModelError(
-                f"{path} names what lies elsewhere ({key}), and only adapters that are all in their folder are read"
+                f"{path} refers to files elsewhere ({key}); put all files of the adapter into its folder"
             )
     if not weights.is_file():
         raise ModelError(
-            f"{folder} holds no {WEIGHTS}, and other formats (.bin, .pt) can run code when opened; save it again where "
-            "you trust it: model.save_pretrained(folder, safe_serialization=True)"
+            f"{folder} holds no {WEIGHTS}, and opening .bin or .pt can run code. If you trust it, save it "
+            "again: model.save_pretrained(folder, safe_serialization=True)"
         )
     read_header(weights)
     if find_spec("peft") is None:
@@ -278,8 +276,8 @@ def refuse_adapter(folder: Path) -> None:
         return
     base = read_object(path).get("base_model_name_or_path")
     raise ModelError(
-        f"{folder} holds an adapter ({CONFIG}); pass the model that it belongs to ({base or 'not stated'}) as the "
-        "model, and the adapter as such, in a folder without that model"
+        f"{folder} holds an adapter ({CONFIG}). Pass its model ({base or 'unknown'}) as the model, and "
+        "the adapter, in a folder of its own, as the adapter"
     )
 
 
@@ -299,7 +297,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
         try:
             stated = read_text(file, LONGEST)
         except (Refused, ValueError) as error:
-            raise ModelError(f"{file} is no chat template: {error}; fetch it again") from error
+            raise ModelError(f"{file} is not a chat template: {error}; fetch it again") from error
         source = str(file)
     if stated is None:
         return None
@@ -313,13 +311,13 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if isinstance(stated, dict):
         if "default" not in stated:
             raise ModelError(
-                f"{source} has the chat templates {', '.join(map(repr, stated))} and none called 'default'; save the "
-                f"one to be used as {folder / 'chat_template.jinja'}"
+                f"{source} has the chat templates {', '.join(map(repr, stated))} and none called 'default'; save "
+                f"one of them as {folder / 'chat_template.jinja'}"
             )
         stated = stated["default"]
     if not isinstance(stated, str) or len(stated) > LONGEST:
         raise ModelError(
-            f"the chat template in {source} is no text of at most {LONGEST} characters; fetch it again"
+            f"the chat template in {source} is not a text of at most {LONGEST} characters; fetch it again"
         )
     names = read_object(folder / "special_tokens_map.json") | config
     texts = {role: token_text(names.get(role)) for role in _SPECIAL}
@@ -384,8 +382,8 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
     if not stated:
         if window is None:
             raise ModelError(
-                f"{folder}/config.json does not say how many tokens fit the model; "
-                "pass how many it was trained on as the window, for example 2048"
+                f"{folder}/config.json has no context length; "
+                "pass the one of training, for example window 2048"
             )
         return window
     name, positions = stated[0]
@@ -397,8 +395,8 @@ def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None
         return positions
     if window > positions and kind not in _RELATIVE:
         raise ModelError(
-            f"the model knows {positions} positions ({name} in {folder}/config.json), not {window}; "
-            f"leave the window out or pass at most {positions}"
+            f"the model has {positions} positions ({name} in {folder}/config.json), not {window}; "
+            f"leave the window out, or pass at most {positions}"
         )
     return window
 
@@ -416,8 +414,8 @@ def weight_files(folder: Path) -> list[Path]:
         files = [folder / name for name in indexed_files(index)]
     else:
         raise ModelError(
-            f"{folder} holds no model.safetensors, and other formats (.bin, .pt) can run code when opened; "
-            'convert it where you trust it: python -c "from transformers import AutoModelForCausalLM as M; '
+            f"{folder} holds no model.safetensors, and opening .bin or .pt can run code. "
+            'If you trust it, convert it: python -c "from transformers import AutoModelForCausalLM as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     for file in files:
@@ -442,7 +440,7 @@ def indexed_files(index: Path) -> list[str]:
                 raise ValueError(f"{name} is not one")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"{index} is no index of safetensors files; fetch the file again"
+            f"{index} is not an index of safetensors files; fetch the file again"
         ) from error
     return names
 
@@ -469,8 +467,8 @@ def check_layers(config: Mapping[str, Any], folder: Path) -> None:
             held = max(held, int(layer[1]) + 1)
     if held > layers + max(further, 0):
         raise ModelError(
-            f"{folder}/config.json describes {layers} layers, but the weights hold {held}, not all of which would "
-            f"be used: set its number of layers to {held}, or fetch the folder again"
+            f"{folder}/config.json describes {layers} layers, but the weights hold {held}; "
+            f"set its number of layers to {held}, or fetch the folder again"
         )
 
 
@@ -485,8 +483,8 @@ def _check_counts(
         for name, count in part.items():
             if isinstance(count, int) and count > most and _COUNTED.search(name):
                 raise ModelError(
-                    f"{folder}/config.json says {name} = {count:,}, which no model of these {len(weights):,}"
-                    " weights has; fetch the folder again"
+                    f"{folder}/config.json has {name} = {count:,}, impossible with {len(weights):,} "
+                    "weights; fetch the folder again"
                 )
 
 
@@ -558,7 +556,7 @@ def read_header(file: Path) -> bytes:
             end = max(end, entry["data_offsets"][1])
             for width in entry["shape"]:
                 if not isinstance(width, int) or width < 0:
-                    raise ValueError("a shape is no list of lengths")
+                    raise ValueError("a shape is not a list of lengths")
     except (ValueError, AttributeError, KeyError, TypeError, IndexError) as error:
         advice = "fetch it again (git lfs pull, if it is a pointer)"
         raise ModelError(f"{file} is not a safetensors file; {advice}") from error
@@ -595,16 +593,16 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
             method = "bitsandbytes"
     if not isinstance(method, str):
         raise ModelError(
-            f"quantization_config in {folder / 'config.json'} names no quant_method, so nobody knows what its weights "
-            "mean; fetch the file again"
+            f"quantization_config in {folder / 'config.json'} names no quant_method, so its weights can't "
+            "be read; fetch the file again"
         )
     from transformers.utils.quantization_config import QuantizationMethod
 
     methods = {method_of_package.value for method_of_package in QuantizationMethod}
     if method not in methods:
         raise ModelError(
-            f"the weights in {folder} are quantised with {method!r}, which this transformers does not know (it knows "
-            f"{', '.join(sorted(methods))}); use a newer one, or a checkpoint without quantisation"
+            f"the weights in {folder} are quantised with {method!r}. This transformers only reads "
+            f"{', '.join(sorted(methods))}; use a newer one, or a checkpoint without quantisation"
         )
     needed = PACKAGES.get(method, {})
     missing = [package for module, package in needed.items() if not is_installed(module)]

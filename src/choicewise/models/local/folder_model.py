@@ -275,15 +275,15 @@ class FolderModel:
         if isinstance(model, LocalModel) and looks_ahead(network, model.vocabulary):
             kind = type(network).__name__
             raise ModelError(
-                f"{self.name} holds a model that looks ahead ({kind}); only causal ones give scores"
+                f"{self.name} holds a model that looks ahead ({kind}), which gives no scores; use a causal one"
             )
         if self.quantisation is None:
             # What the files say is compared with what was loaded, if anybody has read it.
             stated = self.__dict__.setdefault("dtype", model.dtype)
             if stated != model.dtype:
                 raise ModelError(
-                    f"{self.folder} computes in {model.dtype}, though its files say {stated}; pass a dtype:"
-                    f" {model.dtype}"
+                    f"{self.folder} computes in {model.dtype}, but its files state {stated}; pass dtype "
+                    f"{model.dtype}"
                 )
         return model
 

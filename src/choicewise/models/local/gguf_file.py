@@ -18,7 +18,7 @@ from choicewise.models.local.files import is_installed
 
 SUFFIX: Final = ".gguf"
 SERVE_IT: Final = (
-    "serve it with llama.cpp instead (docs/servers.md has the command), and name the server as the model: "
+    "serve it with llama.cpp (command in docs/servers.md) and use model "
     "server:http://127.0.0.1:8000/v1#NAME"
 )
 _VERSIONS: Final = (2, 3)
@@ -120,7 +120,7 @@ def read_gguf(path: Path) -> GgufFile:
     if not is_installed("gguf"):
         raise ModelError(f"{path.name} needs the package gguf; run: {install_line('gguf')}")
     if not path.is_file():
-        raise ModelError(f"{path} is no file; pass a GGUF file or a model folder")
+        raise ModelError(f"there is no file {path}; pass a GGUF file or a model folder")
     if path.stat().st_size < 24:
         raise ModelError(
             f"{path} has only {path.stat().st_size} bytes, too few for a GGUF file; fetch it again"
@@ -169,7 +169,7 @@ class _Reader:
         magic = self._content[:4]
         if magic != b"GGUF":
             raise ModelError(
-                f"{self._path} is no GGUF file: it begins with {magic!r}; fetch it again"
+                f"{self._path} is not a GGUF file: it begins with {magic!r}; fetch it again"
             )
         self._at = 4
         version = self._number("I")
@@ -179,8 +179,8 @@ class _Reader:
         if swapped in _VERSIONS:
             raise ModelError(f"{self._path} is a big-endian GGUF file; fetch the little-endian one")
         raise ModelError(
-            f"{self._path} is GGUF version {version}, and versions 2 and 3 can be read; convert the model again with a"
-            " current llama.cpp"
+            f"{self._path} is GGUF version {version}, but only 2 and 3 can be read; convert the model with a "
+            "current llama.cpp"
         )
 
     def _tensors(self, count: int) -> tuple[Tensor, ...]:
@@ -199,7 +199,7 @@ class _Reader:
             offset = self._number("Q")
             if kind not in kinds:
                 raise ModelError(
-                    f"{self._path} has tensors of a type that gguf does not know ({kind}); {SERVE_IT}"
+                    f"{self._path} has tensors of a type unknown to gguf ({kind}); {SERVE_IT}"
                 )
             block, block_bytes = GGML_QUANT_SIZES[kinds[kind]]
             if not shape or shape[-1] % block:
@@ -272,8 +272,8 @@ def _refuse_shard(file: GgufFile) -> None:
     missing = [part for part in parts if not (file.path.parent / part).is_file()]
     if missing:
         raise ModelError(
-            f"{file.path} is one of {len(parts)} parts, and {missing[0]} is not beside it ({len(missing)} missing);"
-            " fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
+            f"{file.path} is one of {len(parts)} parts, and {missing[0]} is missing ({len(missing)} in all); "
+            "fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
         )
     raise ModelError(
         f"{file.path} is one of {len(parts)} parts; join them: {_join(parts[0], match['stem'] + '.gguf')}"
@@ -291,17 +291,17 @@ def _refuse_other_kinds(file: GgufFile) -> None:
         kind = "mmproj"
     if kind in _OTHER_KINDS:
         raise ModelError(
-            f"{file.path} holds {_OTHER_KINDS[kind]} and no language model; pass the model's own file"
+            f"{file.path} holds {_OTHER_KINDS[kind]} and no language model; pass the model's file"
         )
     if not file.architecture:
         raise ModelError(
             f"{file.path} names no general.architecture, so it is no language model; fetch it again"
         )
     if not file.tensors:
-        raise ModelError(f"{file.path} holds {_OTHER_KINDS['vocab']}; pass the model's own file")
+        raise ModelError(f"{file.path} holds {_OTHER_KINDS['vocab']}; pass the model's file")
     if "tokenizer.ggml.tokens" not in file.metadata:
         raise ModelError(
-            f"{file.path} holds no tokenizer, so it is no language model; pass the model's own file"
+            f"{file.path} holds no tokenizer, so it is no language model; pass the model's file"
         )
 
 
@@ -328,7 +328,5 @@ def named_gguf(path: Path) -> Path | None:
         return None
     if len(files) > 1 and _SHARD.fullmatch(files[0].name) is None:
         names = ", ".join(file.name for file in files)
-        raise ModelError(
-            f"{path} holds several GGUF files ({names}); pass the one that is meant: {files[0]}"
-        )
+        raise ModelError(f"{path} holds several GGUF files ({names}); pass one of them: {files[0]}")
     return files[0]

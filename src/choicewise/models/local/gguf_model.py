@@ -85,8 +85,8 @@ class GgufModel(FolderModel):
         loaded = sum(parameter.numel() for parameter in network.parameters())
         if stored != loaded:
             raise ModelError(
-                f"{self.path} holds {stored:,} values, and the model that transformers makes of it has {loaded:,}; its"
-                " numbers would be another model's"
+                f"{self.path} holds {stored:,} values, but transformers makes a model of {loaded:,}, so "
+                "its numbers would differ"
             )
         return network
 

@@ -104,8 +104,8 @@ def settings_folder(file: GgufFile, digest: str) -> Path:
         write_text(folder / _COMPLETE, exact_json(config, indent=1, sort=True))
     except (OSError, StoreError) as error:
         raise ModelError(
-            f"the settings of {file.path.name} can't be kept in {folder} ({error}); set XDG_CACHE_HOME to a folder that"
-            " can be written"
+            f"can't write the settings of {file.path.name} into {folder} ({error}); set XDG_CACHE_HOME to "
+            "a writable folder"
         ) from error
     return folder
 
@@ -227,7 +227,7 @@ def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> Non
         if factor > 1:
             rotation.update(rope_type="llama3", **scaling)
         return
-    raise _lost(file, f"{name}, which is no published scaling of Llama 3")
+    raise _lost(file, f"{name}, not a published scaling of Llama 3")
 
 
 def _llama3_factors(theta: float, count: int, scaling: Mapping[str, float]) -> Any:
@@ -264,7 +264,7 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
         _set_leading_space(file, content)
     else:
         raise ModelError(
-            f"the tokenizer of {file.path.name} is of the kind {kind!r}, which is not read; {SERVE_IT}"
+            f"the tokenizer of {file.path.name} has the unknown kind {kind!r}; {SERVE_IT}"
         )
     content["post_processor"] = _special_ends(file)
     return content
@@ -277,7 +277,7 @@ def _refuse_foreign_merges(file: GgufFile) -> None:
         left, _, right = merge.partition(" ")
         if left not in tokens or right not in tokens or left + right not in tokens:
             raise ModelError(
-                f"{file.path.name} merges {merge[:80]!r}, which are no tokens of it; fetch it again"
+                f"{file.path.name} merges {merge[:80]!r}, which are not among its tokens; fetch it again"
             )
 
 
@@ -295,8 +295,8 @@ def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
         }
     elif words not in GGUF_PRE_TOKENIZER_SPLITS:
         raise ModelError(
-            f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), which transformers does not know;"
-            f" {SERVE_IT}"
+            f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), unknown to transformers; "
+            f"{SERVE_IT}"
         )
     content["model"]["ignore_merges"] = words in _WHOLE_TOKENS_FIRST
 
@@ -337,7 +337,7 @@ def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[st
     token = _special_token(file, role)
     if token is None:
         raise ModelError(
-            f"{file.path.name} adds {role.upper()} to texts and does not name it; fetch it again"
+            f"{file.path.name} adds {role.upper()} to texts without naming it; fetch it again"
         )
     number = file.metadata[f"tokenizer.ggml.{role}_token_id"]
     specials[token] = {"id": token, "ids": [number], "tokens": [token]}
@@ -369,5 +369,5 @@ def _special_token(file: GgufFile, role: str) -> str | None:
 
 def _lost(file: GgufFile, what: str) -> ModelError:
     return ModelError(
-        f"{file.path.name} states {what}; transformers would compute another model; {SERVE_IT}"
+        f"{file.path.name} has {what}, so transformers would compute another model; {SERVE_IT}"
     )

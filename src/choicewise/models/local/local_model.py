@@ -215,18 +215,16 @@ class LocalModel(NetworkModel):
         names = list(ladder)
         slower = names[names.index(rung) + 1 :]
         excess = (
-            f"on a question of this run the path {rung!r} differs by {difference:.2g} nats from one sequence at a time,"
-            f" where {allowed:.2g} are allowed"
+            f"on a question of this run the path {rung!r} is {difference:.2g} nats off one sequence at a "
+            f"time ({allowed:.2g} allowed)"
         )
         if not slower:
-            raise ModelError(
-                f"{self.name}: {excess}; choose the rung auto, which takes the fastest that is right"
-            )
+            raise ModelError(f"{self.name}: {excess}; use rung auto, the fastest correct one")
         checked = check(self.lm, {name: ladder[name] for name in slower}, self._checked.depth)
         self._take(replace(checked, trials=(Trial(rung, difference, excess), *checked.trials)))
         raise ModelError(
-            f"{self.name}: {excess}; its last answers are not kept. Run the same command again to resume: it takes the"
-            f" path {checked.rung!r}"
+            f"{self.name}: {excess}; its last answers are dropped. Run the same command again to resume on the path "
+            f"{checked.rung!r}"
         )
 
     def _compare(self, questions: Sequence[MaskedLoss | Cosine]) -> Answers:

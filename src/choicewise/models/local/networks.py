@@ -179,8 +179,8 @@ def _refuse_code(folder: Path, config: Mapping[str, Any], trust_remote_code: boo
     if config.get("model_type") in transformers.CONFIG_MAPPING:
         return
     raise ModelError(
-        f"{folder} needs code of its own to run (auto_map in config.json); read that code, "
-        "then pass trust_remote_code=True to load_model"
+        f"{folder} brings its own code (auto_map in config.json). Read it, then load the model with "
+        "load_model(..., trust_remote_code=True)"
     )
 
 
@@ -198,15 +198,15 @@ def _refuse_report(folder: Path, kind: ModelKind, report: Mapping[str, Any]) -> 
         if names:
             first = ", ".join(sorted(map(str, names))[:3])
             raise ModelError(
-                f"the weights in {folder} do not fit its config.json, and parts of the model would be random "
+                f"the weights in {folder} do not fit its config.json, so parts of the model would be random "
                 f"({trouble}: {first}; {len(names)} in all); fetch the folder again"
             )
     unused = sorted(name for name in report["unexpected_keys"] if not _NOT_MISSED.search(name))
     if unused:
         first = f"{', '.join(unused[:3])}; {len(unused)} in all"
         raise ModelError(
-            f"{folder} holds weights for which the model of its config.json has no place ({first}), so that its "
-            "numbers would be another model's; fetch the folder again, or, if config.json is right, save it "
+            f"{folder} holds weights that its config.json does not have ({first}), so the numbers would be "
+            "another model's. Fetch the folder again, or if config.json is right, save it "
             f'without them: python -c "from transformers import {kind.loader} as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
@@ -231,8 +231,8 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
     described = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if described > most + _SLACK:
         raise ModelError(
-            f"{folder}/config.json describes a model of {described:,} numbers, but the weights hold {most:,} at most;"
-            " fetch the folder again"
+            f"{folder}/config.json describes a model of {described:,} numbers, but the weights hold at most {most:,}; "
+            "fetch the folder again"
         )
 
 
@@ -267,10 +267,10 @@ class Spread:
         sizes = ", ".join(f"{size:,}" for size in self._free.values())
         needed = self._needed
         return ModelError(
-            f"{self._folder} does not fit on {self._device}: it has {needed.weights:,} bytes of weights, in layers of "
-            f"up to {needed.layer:,}, and takes {needed.workspace:,} on each device to compute; free are "
-            f"{sum(self._free.values()):,} ({sizes}); use more or larger GPUs, a narrower dtype, quantised weights, or "
-            "packs of fewer tokens"
+            f"{self._folder} does not fit on {self._device}. It has {needed.weights:,} bytes of weights, in "
+            f"layers of up to {needed.layer:,}, and computes with {needed.workspace:,} per device. Free are "
+            f"{sum(self._free.values()):,} ({sizes}). Use more or larger GPUs, a narrower dtype, quantised "
+            "weights, or smaller packs"
         )
 
 
@@ -326,12 +326,12 @@ class NetworkModel:
             sent = inputs + 1
         if inputs > self.window:
             raise ModelError(
-                f"{sent} tokens are too many for {self.name}, whose window is {self.window}; "
-                "use a protocol with fewer shots or one that cuts"
+                f"{sent} tokens exceed the window of {self.name} ({self.window}); "
+                "use fewer shots, or a protocol that cuts"
             )
         if tokens.max() >= self.vocabulary:
             raise ModelError(
-                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model knows only "
+                f"the tokenizer of {self.name} uses token {tokens.max()}, but the model has only "
                 f"{self.vocabulary}; the tokenizer belongs to another model"
             )
 
@@ -398,9 +398,7 @@ class PaddedModel(NetworkModel, ABC):
         if self._checked is None and self.rung != "plain":
             self._checked = check(self)
             if self.rung == "padded" and self._checked.rung != "padded":
-                raise ModelError(
-                    f"{self.name}: {self._checked.trials[0].refused}; choose the rung auto"
-                )
+                raise ModelError(f"{self.name}: {self._checked.trials[0].refused}; use rung auto")
             if self.paths is not None:
                 self.paths.store(self._checked)
         return self._checked
@@ -510,8 +508,8 @@ class EncoderDecoder(PaddedModel):
             start = getattr(generation, "decoder_start_token_id", None)
         if start is None:
             raise ModelError(
-                f"config.json of {self.name} names no decoder_start_token_id, with which its decoder would start; "
-                "fetch the folder again, or name the token there"
+                f"config.json of {self.name} has no decoder_start_token_id to start its decoder with; "
+                "fetch the folder again, or add the token there"
             )
         self._start = np.asarray([start], dtype=np.int32)
 
@@ -685,7 +683,7 @@ def check(model: PaddedModel) -> SelfCheck:
     cost = "padded batches"
     trials: tuple[Trial, ...] = (Trial("padded", difference, None),)
     if difference > tolerance:
-        wrong = f"differs by {difference:.2g} nats where {tolerance:.2g} are allowed"
+        wrong = f"differs by {difference:.2g} nats ({tolerance:.2g} allowed)"
         rung = "plain"
         cost = "one text at a time"
         trials = (Trial("padded", difference, wrong), Trial("plain", 0.0, None))

@@ -65,12 +65,12 @@ class Ranks:
         if self.rank == 0:
             dropped = self._dropped.copy()
             del self._dropped[: len(dropped)]
-            with _or_end("another rank has ended"):
+            with _or_end("another rank stopped"):
                 self._broadcast([call, dropped])
 
     def receive(self) -> tuple[Call | None, list[int]]:
         """Return what rank 0 announces next, and the numbers of models that it has dropped."""
-        with _or_end("rank 0 has ended"):
+        with _or_end("rank 0 stopped"):
             call, dropped = self._broadcast([None, None])
         return call, dropped
 
@@ -80,7 +80,7 @@ class Ranks:
         from torch import distributed
 
         extremes = torch.tensor([value, -value], dtype=torch.int64)
-        with _or_end("another rank has ended"):
+        with _or_end("another rank stopped"):
             distributed.all_reduce(extremes, distributed.ReduceOp.MAX, group=self._control)
         return int(extremes[0]) == -int(extremes[1])
 
@@ -99,9 +99,9 @@ class Ranks:
         except Exception:
             # Nobody knows whether the others have the same defect.
             traceback.print_exc()
-            give_up("it failed as said above; what was written stays")
+            give_up("it failed (see above); everything written is kept")
         if not self.agree(1):
-            give_up("another rank failed; what it said stands above")
+            give_up("another rank failed (see above)")
 
     def number(self, owner: object) -> int:
         """Return a number for the model of ``owner``, which is dropped with it."""
@@ -120,9 +120,7 @@ class Ranks:
         def compare(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
             if not self.agree(zlib.crc32(ids.cpu().numpy().tobytes(), ids.shape[-1])):
-                give_up(
-                    "the ranks were about to compute other tokens; run the same command again to resume"
-                )
+                give_up("the ranks got different tokens; run the same command again to resume")
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -163,7 +161,7 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
     from transformers import CONFIG_MAPPING
 
     size = ranks()
-    alone = "run the same command without torchrun, which spreads its layers over the GPUs"
+    alone = "run without torchrun, which spreads its layers over the GPUs"
     if objection is not None:
         raise ModelError(f"{folder} can't be shared by {size} processes: {objection}; {alone}")
     kind = config.get("model_type")
@@ -202,7 +200,7 @@ def refuse_memory(error: Exception) -> None:
     """End this process if memory ran out: the other ranks can't take smaller packs with it."""
     if ranks() > 1 and _is_out_of_memory(error):
         give_up(
-            f"out of memory ({str(error).splitlines()[0]}); have fewer tokens computed at once (batch_tokens)"
+            f"out of memory ({str(error).splitlines()[0]}); compute fewer tokens at once (batch_tokens)"
         )
 
 

@@ -54,7 +54,7 @@ def products_of(device: str, dtype: str, wanted: str | None = None) -> str:
         return TORCH
     if wanted == ONEDNN:
         if not _is_right():
-            raise ModelError("oneDNN's product is missing in this torch, or wrong; use torch's")
+            raise ModelError("oneDNN's product is missing or wrong in this torch; use torch's")
         return ONEDNN
     is_faster = vendor() == "AuthenticAMD" and version("torch").startswith(_VERSIONS)
     if is_faster and _is_right():

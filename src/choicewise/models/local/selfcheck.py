@@ -142,8 +142,8 @@ def check(lm: CausalLM, ladder: Mapping[str, Rung], deepest: int | None = None) 
             )
     refusals = "; ".join(f"{trial.rung}: {trial.refused}" for trial in trials)
     raise ModelError(
-        f"the model gives other numbers in this way than one sequence at a time ({refusals}); "
-        "choose the rung auto, which takes the fastest that is right"
+        f"this rung gives other numbers than one sequence at a time ({refusals}); "
+        "use rung auto, the fastest correct one"
     )
 
 
@@ -154,10 +154,7 @@ def _switch_note(lm: CausalLM, deepest: int | None) -> str:
         return ""
     if deepest is not None and deepest <= switch:
         return ""
-    return (
-        f"; its positions change once a sequence exceeds {switch} tokens; with a window of {switch} it"
-        " can be faster"
-    )
+    return f"; its positions change after {switch} tokens, so a window of {switch} can be faster"
 
 
 class SpotCheck:
@@ -466,9 +463,7 @@ class _Judge(NamedTuple):
             return Trial(name, None, _first_line(error)), self.noise
         reasons = [path.objection(), wrong_choice]
         if not difference <= self.tolerance:
-            reasons.append(
-                f"differs by {difference:.2g} nats where {self.tolerance:.2g} are allowed"
-            )
+            reasons.append(f"differs by {difference:.2g} nats ({self.tolerance:.2g} allowed)")
         refused = "; ".join(filter(None, reasons)) or None
         return Trial(name, difference, refused), noise_of(sums, self.truth)
 
@@ -687,5 +682,5 @@ def _choice_objection(
         start = end - float(shares[token])
         error = math.expm1(slack)
         if not start - error <= generation.sampling.share(index) <= end + error:
-            return f"token {index + 1} of a sample is not the one to be drawn"
+            return f"token {index + 1} of a sample is not the drawn one"
     return None

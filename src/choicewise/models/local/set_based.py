@@ -92,7 +92,7 @@ class SetBasedPath:
         difference = max(by_order, by_reading)
         if difference <= max(1e-3, 64 * torch.finfo(self.lm.model.dtype).eps):
             return None
-        return f"{_UNABLE}{difference:.2g} nats a token depend on their order, or on the way in which one is read"
+        return f"{_UNABLE}{difference:.2g} nats a token depend on the order of the options, or on how each is read"
 
     def _logprobs(self, question: SetSpan) -> npt.NDArray[np.float32]:
         (scores,) = self._scores([question])
@@ -110,7 +110,7 @@ class SetBasedPath:
         layers = self.lm.layers
         if set_pass.calls != layers:
             raise ValueError(
-                f"{layers - set_pass.calls} of its {layers} layers have no attention whose mask can be set"
+                f"{layers - set_pass.calls} of its {layers} layers take no mask for their attention"
             )
         # Rows are read in ascending order, and given back in that of the questions.
         ascending = np.argsort(row.reads, kind="stable")

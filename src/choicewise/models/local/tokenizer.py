@@ -43,9 +43,7 @@ _QUOTED = 6  # tokens that an error names, from the first one that differs
 BYTE_TOKENS: Final = "bytes"
 """The name of the tokenizer whose tokens are bytes."""
 
-NAME_IT: Final = (
-    "name the tokenizer: a model folder, a name on the Hub as ORG/NAME, or bundled:NAME"
-)
+NAME_IT: Final = "pass a tokenizer: a model folder, ORG/NAME on the Hub, or bundled:NAME"
 
 
 def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:
@@ -70,7 +68,7 @@ def tokenizer_folder(name: str, progress: Download | None = None) -> Path:
         bundled = bundled_folder(name, MODELS)
         if bundled is None:
             names = ", ".join(PREFIX + folder.name for folder in MODELS)
-            raise ModelError(f"{name} is no bundled model; these are {names}")
+            raise ModelError(f"there is no bundled model {name}; there are {names}")
         return bundled
     folder = Path(name)
     if folder.is_dir():
@@ -225,9 +223,9 @@ def tokenizer_files(folder: Path) -> list[Path]:
                 f"T.from_pretrained('{folder}').save_pretrained('{folder}')\""
             )
         raise ModelError(
-            f"{folder} holds no tokenizer.json; copy tokenizer.json and tokenizer_config.json into it from the model"
-            " that it was trained from: `hf download ORG/NAME tokenizer.json tokenizer_config.json"
-            f" --local-dir {folder}`"
+            f"{folder} holds no tokenizer.json; copy it from the base model: "
+            "`hf download ORG/NAME tokenizer.json tokenizer_config.json "
+            f"--local-dir {folder}`"
         )
     names = (vocabularies[0], "tokenizer_config.json", "special_tokens_map.json", "config.json")
     return [folder / name for name in names if (folder / name).is_file()]
@@ -277,7 +275,7 @@ def _convert(folder: Path, file: Path) -> Any:
     for module, package in (("sentencepiece", "sentencepiece"), ("google.protobuf", "protobuf")):
         if not is_installed(module):
             raise ModelError(
-                f"{folder} holds no tokenizer.json, and to convert {file.name} {package} is missing; run: "
+                f"{folder} holds no tokenizer.json, and converting {file.name} needs {package}; run: "
                 f"{install_line('sentencepiece')}"
             )
     from transformers import AutoTokenizer
@@ -332,7 +330,7 @@ class _Original:
                 same += 1
             rest = slice(same, same + _QUOTED)
             raise ModelError(
-                f"{self._file}, converted as transformers does, splits {texts[index][:80]!r} otherwise than "
-                f"SentencePiece itself: token {same} and those after it are {ours[rest]}, not {theirs[rest]}; name the "
-                "model's tokenizer_class in tokenizer_config.json, or use the tokenizer.json of whoever made the model"
+                f"{self._file} converted for transformers splits {texts[index][:80]!r} differently from "
+                f"SentencePiece: from token {same} on {ours[rest]}, not {theirs[rest]}. Set the model's "
+                "tokenizer_class in tokenizer_config.json, or get the author's tokenizer.json"
             )

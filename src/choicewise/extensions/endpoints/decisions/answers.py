@@ -156,13 +156,13 @@ class AnswerFormat:
             raise _Missing("the question has two answers")
         unrequested = len(answers) - len(candidates) - len(question.beside)
         if not candidates and unrequested > 0:
-            raise _Missing("the question has no answer, but others have that nobody asked")
+            raise _Missing("the answer is to other questions")
         if not candidates:
             raise _Missing("the question has no answer")
         if unrequested > 0:
-            remarks.notes.append("answers: there are some to questions that nobody asked")
+            remarks.notes.append("answers: some are to other questions")
         if not isinstance(candidates[0], dict):
-            raise _Missing("the answer to the question is no object")
+            raise _Missing("the answer to the question is not an object")
         return candidates[0]
 
     def _check_container(self, answers: object) -> None:
@@ -176,7 +176,7 @@ class AnswerFormat:
         if self.answers == "list":
             expected = wanted = "a list"
         if container != expected:
-            raise _Missing(f"'answers' is {container}, and the dialect {self.name} has {wanted}")
+            raise _Missing(f"'answers' is {container}; in the dialect {self.name} it is {wanted}")
 
     def _probabilities(
         self, answer: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
@@ -200,7 +200,7 @@ class AnswerFormat:
             value_by_key[name] = value
         _check_options(value_by_key, keys)
         if not is_noul and list(value_by_key) != keys:
-            remarks.notes.append("order: the options stand in another order than in the question")
+            remarks.notes.append("order: the options are in another order than in the question")
         _check_legend(answer, question)
         probabilities = []
         for key, name in zip(keys, question.names, strict=True):
@@ -217,7 +217,9 @@ class AnswerFormat:
         # A server may have another dialect's word for a noul.
         is_noul = question.kind == "noul" and kind in _NOULS
         if kind != expected and not is_noul:
-            reason = f"the answer is of type {_spelled(kind)}, and the question a {question.kind}"
+            reason = (
+                f"the answer is of type {_spelled(kind)}, but the question is a {question.kind}"
+            )
             raise _Missing(reason)
 
     def _pairs(self, answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -230,17 +232,17 @@ class AnswerFormat:
         if self.parts == "map" or not isinstance(sent, list):
             wanted = "an object" if self.parts == "map" else "a list"
             raise _Missing(
-                f"the probabilities are {_spelled(sent)}, and the dialect {self.name} has {wanted}"
+                f"the probabilities are {_spelled(sent)}; in the dialect {self.name} they are {wanted}"
             )
         if self.parts == "array":
             options = answer.get("options")
             if not isinstance(options, list) or len(options) != len(sent):
-                raise _Missing("there is no option beside each probability")
+                raise _Missing("a probability has no option")
             return list(zip(options, sent, strict=True))
         pairs = []
         for entry in sent:
             if not isinstance(entry, dict) or "value" not in entry:
-                raise _Missing("a probability has no value beside it")
+                raise _Missing("a probability has no value")
             pairs.append((entry["value"], entry.get("probability")))
         return pairs
 
@@ -313,7 +315,9 @@ class _Remarks:
         if choice in keys:
             self._compare_choice(list(keys).index(choice), question.names, probabilities)
         else:
-            self.contradictions.append(f"choice: it is {short(choice, 60)!r}, which nobody asked")
+            self.contradictions.append(
+                f"choice: it is {short(choice, 60)!r}, not one of the options"
+            )
 
     def _compare_yes(self, answer: Mapping[str, Any], probabilities: Sequence[float]) -> None:
         yes = _number(answer.get("noul"))
@@ -329,7 +333,7 @@ class _Remarks:
             slack += (step_of_yes + step) / 2
         if abs(yes - probabilities[0]) > slack:
             self.contradictions.append(
-                f"noul: it is {yes:.6g}, and the probability of yes {probabilities[0]:.6g}"
+                f"noul: it is {yes:.6g}, but the probability of yes is {probabilities[0]:.6g}"
             )
 
     def _compare_score(self, score: float, probabilities: Sequence[float]) -> None:
@@ -342,7 +346,7 @@ class _Remarks:
         slack = rounding + _step([score]) / 2 + _EXACT
         if min(abs(score - mean), abs(score - normalised)) > slack:
             self.contradictions.append(
-                f"score: it is {score:.6g}, and the mean of the levels {mean:.6g}"
+                f"score: it is {score:.6g}, but the mean of the levels is {mean:.6g}"
             )
 
     def _compare_choice(
@@ -353,7 +357,7 @@ class _Remarks:
         if probabilities[chosen] < top - _EXACT:
             self.contradictions.append(
                 f"choice: it is {short(names[chosen], 60)!r} with {probabilities[chosen]:.6g}, "
-                f"and {short(names[best], 60)!r} has {top:.6g}"
+                f"but {short(names[best], 60)!r} has {top:.6g}"
             )
         elif chosen != best:
             self.contradictions.append(
@@ -415,7 +419,7 @@ def _check_options(names: Mapping[str, Any], keys: Sequence[str]) -> None:
     if absent:
         problems.append(f"no probability for {listed(absent)}")
     if extra:
-        problems.append(f"one for {listed(extra)}, which nobody asked")
+        problems.append(f"one for {listed(extra)}, not among the options")
     if problems:
         raise _Missing(f"there is {', but '.join(problems)}")
 
@@ -430,9 +434,7 @@ def _check_legend(answer: Mapping[str, Any], question: TypedQuestion) -> None:
     texts = {str(level): text for level, text in enumerate(question.names)}
     for level, text in _legend(answer):
         if text not in (None, "") and texts.get(str(level)) != text:
-            raise _Missing(
-                f"the answer calls level {level} {_spelled(text)}, which is not what was asked"
-            )
+            raise _Missing(f"the answer calls level {level} {_spelled(text)}, unlike the question")
 
 
 def _legend(answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:

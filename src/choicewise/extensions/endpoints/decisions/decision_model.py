@@ -76,8 +76,10 @@ def _not_here(status: int, quote: str) -> Fault:
 
 
 def _no_decisions(quote: str) -> Fault:
-    advice = "serve a model that has decisions, or ask a plain model under decision/vllm-0.32 and its like"
-    return failed(f"the server has no decisions of this model, status 501: {quote}; {advice}", 501)
+    advice = "serve a model that has decisions, or run a plain one under decision/vllm-0.32"
+    return failed(
+        f"the server has no decisions from this model, status 501: {quote}; {advice}", 501
+    )
 
 
 def _no_content(status: int, quote: str) -> Fault:
@@ -169,12 +171,12 @@ class DecisionModel(ClientModel):
         filler = _FILLER * (_LONG // len(_FILLER))
         long_answers = [self._ask(_probe(colour, filler)) for colour in _COLOURS]
         if first.missing is not None:
-            self.notes.append(f"the probe is not answered: {first.missing}")
+            self.notes.append(f"the endpoint did not answer the probe: {first.missing}")
         if self._resolved is None:
-            self.notes.append("the answers name no model, so that another one would not be noticed")
+            self.notes.append("answers name no model, so a change of model would go unnoticed")
         elif self._resolved != self.name:
             self.notes.append(
-                f"the answers call {self.name} {self._resolved}; another name stops the run"
+                f"the endpoint answers as {self._resolved}; any other name stops the run"
             )
         pairs = []
         if first.probabilities is not None and repeat.probabilities is not None:
@@ -183,7 +185,9 @@ class DecisionModel(ClientModel):
         doubts: tuple[str, ...] = ()
         if unanswered:
             # A state that is refused is not cut.
-            self.notes.append(f"a state of {_LONG:,} characters is not answered: {unanswered[0]}")
+            self.notes.append(
+                f"the endpoint does not take a state of {_LONG:,} characters: {unanswered[0]}"
+            )
         else:
             noise = of_repeats(self.dialect.name, pairs).most
             doubts = tuple(_truncation_doubts(first, long_answers, noise))
@@ -196,7 +200,7 @@ class DecisionModel(ClientModel):
         others = ", ".join(name for name in DIALECTS if name != self.dialect.name)
         raise ModelError(
             f"{self.client.address.url} does not answer a choice of two options in the dialect "
-            f"{self.dialect.name} ({answer.missing}); is it another one (,dialect=NAME, of {others})?"
+            f"{self.dialect.name} ({answer.missing}). Try ,dialect=NAME with another one: {others}"
         )
 
     @property
@@ -241,9 +245,7 @@ class DecisionModel(ClientModel):
         for first, second in pairs:
             for p, q in zip(_logs(first), _logs(second), strict=True):
                 noise = max(noise, abs(p - q))
-        flips = (
-            f"{repeats.flips} of {repeats.repeated} questions sent twice were answered otherwise"
-        )
+        flips = f"{repeats.flips} of {repeats.repeated} questions sent twice got another answer"
         return SelfCheck(
             rung=self._route,
             difference=repeats.most,
@@ -412,8 +414,8 @@ class DecisionModel(ClientModel):
             now = short(named, 100)
             before = short(self._resolved, 100)
             raise failed(
-                f"{self.client.address.url}: the answer is of model {now!r}, and others were of "
-                f"{before!r}; name {before!r} instead of an alias, or serve it again, and {RESUME}"
+                f"{self.client.address.url}: the answer came from model {now!r}, earlier ones from "
+                f"{before!r}. Name {before!r} instead of an alias, or serve it again, then {RESUME}"
             )
 
     def __repr__(self) -> str:
@@ -469,7 +471,7 @@ def _truncation_doubts(
     if tokens is not None and long_tokens is not None:
         growth = long_tokens - tokens
         if growth < _LONG / _LONGEST_TOKEN:
-            yield f"truncated? a state longer by {_LONG:,} characters counts {growth:,.0f} more input tokens"
+            yield f"truncated? {_LONG:,} more characters count as {growth:,.0f} more input tokens"
     if red.probabilities is None or blue.probabilities is None:
         return
     gaps = [abs(p - q) for p, q in zip(red.probabilities, blue.probabilities, strict=True)]

@@ -42,7 +42,7 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
         first = layouts[0]
         yield Table(
             name="served-minus-own",
-            title=f"{first.served} minus own computation",
+            title=f"{first.served} minus our computation",
             columns=LAYOUTS,
             rows=[_layout_row(layout) for layout in layouts],
             notes=[*_noise(first), *map(_intervals, layouts)],
@@ -77,10 +77,10 @@ def _noise(layout: ServedMinusOwn) -> Iterator[str]:
     twice = f"{counted(repeats.repeated, 'question')} sent twice ({repeats.most:.2g} at most)"
     yield f"explained: {rounding}, {twice}, {noise}: |Δp| up to {layout.allowed:.2g}"
     if not repeats.repeated:
-        yield "no question was sent twice: what the endpoint itself changes is not known, and looks unexplained"
+        yield "no question was sent twice, so the endpoint's own noise looks unexplained"
     if layout.missing:
         yield f"{counted(layout.missing, 'question')} without probabilities on one side"
-    yield "KL(served ‖ own) in nats an item; open: flips within the rounding"
+    yield "KL(served ‖ own): nats per item; open: flips within the rounding"
 
 
 def _intervals(layout: ServedMinusOwn) -> str:
@@ -95,5 +95,5 @@ def _item_table(layout: ServedMinusOwn) -> Table:
         title=f"{layout.served} minus {layout.own}, by item",
         columns=ITEMS,
         rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
-        notes=["served, own: the place of the likeliest option"],
+        notes=["served, own: position of the likeliest option"],
     )

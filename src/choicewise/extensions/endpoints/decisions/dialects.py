@@ -83,10 +83,10 @@ class Dialect(AnswerFormat):
 
     def _objections(self, question: TypedQuestion) -> Iterator[str]:
         if question.beside and self.answers == "body":
-            yield f"the dialect {self.name} has one question a request, and none beside it"
+            yield f"the dialect {self.name} takes one question per request; remove the others"
         for other in question.beside:
             for objection in self._objections(other):
-                yield f"a question beside it: {objection}"
+                yield f"another question of the request: {objection}"
         if question.kind not in self.wire:
             kinds = listed(list(self.wire))
             yield f"{self.name} has no questions of kind {question.kind!r}; it has {kinds}"
@@ -96,12 +96,12 @@ class Dialect(AnswerFormat):
         yield from self._name_objections(question, noun)
         yield from self._description_objections(question, noun)
         if self.instructed and not question.instructions.strip():
-            yield f"the dialect {self.name} needs instructions, and there are none"
+            yield f"the dialect {self.name} needs instructions; add them"
         yield from self._state_objections(question)
         try:
             self.body(question, "")
         except UnicodeEncodeError:
-            yield "it holds half of a surrogate pair, which no JSON in UTF-8 can; correct the text"
+            yield "it holds half of a surrogate pair, which UTF-8 can't encode; correct the text"
 
     def _count_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
         few, most = self.sizes.get(question.kind, (2, 2))
@@ -114,19 +114,18 @@ class Dialect(AnswerFormat):
             yield f"a {question.kind} has {size}; leave the item out"
         if question.kind == "noul" and question.names != tuple(NOUL):
             names = list(question.names)
-            yield f"a noul has the choices yes and no, in this order, and not {names}"
+            yield f"a noul has the choices yes and no, in this order, not {names}"
 
     def _name_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
         if not all(name.strip() for name in question.names):
-            yield f"one of the {noun} has an empty name; name it, or ask with letters as names"
+            yield f"one of the {noun} has an empty name; fill it in, or use letters as names"
         seen = set()
         for name in self.keys(question):
             folded = name.strip().casefold()
             if folded in seen:
                 yield (
-                    f"two options are called {short(name, 60)!r}, but for case and spaces around "
-                    "it, and an answer tells options apart by their names; ask with letters as "
-                    "names"
+                    f"two options are called {short(name, 60)!r}, apart from case and outer spaces; "
+                    "use letters as names"
                 )
             seen.add(folded)
         if not self.one_line or question.kind != "choice":
@@ -134,9 +133,8 @@ class Dialect(AnswerFormat):
         for name in question.names:
             if name != name.strip() or _breaks_line(name):
                 yield (
-                    f"the dialect {self.name} refuses {short(name, 60)!r} as a name, for a line "
-                    "break, another control character or spaces around it; ask with letters as "
-                    "names"
+                    f"the dialect {self.name} refuses {short(name, 60)!r} as a name: it has "
+                    "line breaks, control characters or outer spaces; use letters as names"
                 )
 
     def _description_objections(self, question: TypedQuestion, noun: str) -> Iterator[str]:
@@ -144,21 +142,20 @@ class Dialect(AnswerFormat):
         accepted = self.described.get(question.kind)
         if descriptions and accepted is None:
             yield (
-                f"the dialect {self.name} has no descriptions of the {noun} of a {question.kind}, "
-                "and to put them into the instructions is another question; leave them out, or "
-                "write the instructions so"
+                f"the dialect {self.name} takes no descriptions of the {noun} of a {question.kind}; "
+                "leave them out, or write them into the instructions"
             )
         elif accepted == "text" and not all(text.startswith('"') for text in descriptions):
             yield (
-                f"the dialect {self.name} takes a text for a description, and one is an object, a "
-                "list or a number"
+                f"the dialect {self.name} takes descriptions as text, and one is an object, a list "
+                "or a number"
             )
 
     def _state_objections(self, question: TypedQuestion) -> Iterator[str]:
         try:
             state = json.loads(question.state)
         except (ValueError, RecursionError):
-            yield "the state is no JSON; a text stands in quotes"
+            yield "the state is not JSON; put a text in quotes"
             return
         if not isinstance(state, str | dict | list):
             yield "the state must be a text, an object or a list"
@@ -324,8 +321,8 @@ def _openai_state(state: Any) -> str | None:
         return None
     if isinstance(state, list) and not all(isinstance(entry, dict) for entry in state):
         return (
-            "the dialect openai takes a text, an object or a list of objects for a state; write "
-            "others as a text"
+            "the dialect openai takes a text, an object or a list of objects as a state; write "
+            "this one as a text"
         )
     levels = 0
     values = 0
@@ -341,8 +338,8 @@ def _openai_state(state: Any) -> str | None:
     if levels <= _MOST_LEVELS and values <= _MOST_VALUES and bytes <= _MOST_BYTES:
         return None
     return (
-        "the dialect openai takes 32 levels, 10,000 values and 256 KiB of a state, and this one has "
-        f"{levels} levels, {values:,} values and {bytes:,} bytes; send it as a text"
+        f"the state has {levels} levels, {values:,} values and {bytes:,} bytes, but the dialect openai "
+        "takes 32 levels, 10,000 values and 256 KiB; send it as a text"
     )
 
 

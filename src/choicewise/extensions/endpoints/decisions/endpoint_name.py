@@ -35,7 +35,7 @@ class EndpointName(NamedTuple):
         address = ServerAddress.parse(text, PREFIX)
         if not address.model:
             raise ModelError(
-                f"{address} names no model; write what the endpoint calls it: {address}#NAME, as {_FORM}"
+                f"{address} names no model; add its name at the endpoint: {address}#NAME, as in {_FORM}"
             )
         options: dict[str, str] = {}
         for setting in settings:
@@ -48,12 +48,10 @@ class EndpointName(NamedTuple):
         dialect = options.get("dialect", "systemone")
         if dialect not in DIALECTS:
             advice = did_you_mean(dialect, DIALECTS)
-            raise ModelError(
-                f"{address} names the dialect {dialect!r}, which nobody speaks; {advice}"
-            )
+            raise ModelError(f"{address}: there is no dialect {dialect!r}; {advice}")
         repeats = options.get("repeats", str(REPEATS))
         if not repeats.isdecimal():
             raise ModelError(
-                f"{address} names repeats {repeats!r}; it is a number of questions, 0 for none"
+                f"{address}: repeats is {repeats!r}; it must be a number of questions, 0 for none"
             )
         return cls(address, dialect, int(repeats))

@@ -30,8 +30,8 @@ PROTOCOLS: Final = (
     Column(
         name="refused",
         kind="count",
-        meaning=f"left out of the value, as every missing item; at {LEAST:g}: items with an option of probability 0, "
-        "which counts as that, and those of them where the right one is such an option",
+        meaning=f"left out of the value. At {LEAST:g}: items with an option of probability "
+        "0, which counts as that. Of them right: the right option is one of these",
     ),
     Column(name="value", kind="number"),
     Column(name="as_wrong", heading="refused as wrong", kind="share"),
@@ -53,7 +53,7 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
     facts: dict[str, Any] = {"run": str(run.folder), "model": run.manifest.model.name}
     summary = endpoint_summary(run)
     if summary is None:
-        title = f"{run.folder}: no decision endpoint answered; name one as the model, decisions:URL#NAME"
+        title = f"{run.folder} is no run of a decision endpoint; run the model decisions:URL#NAME"
         yield Table(name="endpoint", title=title, facts=facts)
         return
     facts |= {
@@ -76,7 +76,7 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
         facts=facts,
     )
     rows = [[check.description, check.values, check.says, check.doubt] for check in summary.checks]
-    yield Table(name="checks", title="what the numbers hold", columns=CHECKS, rows=rows)
+    yield Table(name="checks", title="what the answers claim, checked", columns=CHECKS, rows=rows)
 
 
 def _protocol_row(refusals: Refusals) -> list[Any]:
@@ -95,10 +95,10 @@ def _protocol_row(refusals: Refusals) -> list[Any]:
 def repeats_line(endpoint: EndpointRecord) -> str:
     """Say how the answers to questions differ that were sent twice."""
     if not endpoint.repeated:
-        return "no question was sent twice, so the endpoint's noise is not measured"
+        return "no question was sent twice, so the endpoint's noise is unknown"
     return (
-        f"{counted(endpoint.repeated, 'question')} sent twice: {endpoint.flips} with another answer then; "
-        f"probabilities differ by {endpoint.mean:.2g} in the mean, {endpoint.most:.2g} at most"
+        f"{counted(endpoint.repeated, 'question')} sent twice: {endpoint.flips} got another answer; "
+        f"probabilities moved by {endpoint.mean:.2g} on average, {endpoint.most:.2g} at most"
     )
 
 
@@ -136,7 +136,7 @@ def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
         yield f"  note: {safe(note)}"
     if exchange.options is not None:
         options = ", ".join(map(str, exchange.options))
-        yield f"  asked again for options {options} alone; the others are of an earlier answer"
+        yield f"  sent again for options {options} only; the others are from an earlier answer"
     if exchange.repeat is not None:
         answer = exchange.repeat.missing
         if exchange.repeat.probabilities is not None:
@@ -158,13 +158,13 @@ def _fact(name: str, value: object) -> str:
 def _lines(summary: EndpointSummary) -> Iterator[str]:
     models = "no answer names a model"
     if summary.models:
-        models = f"answers are of {_counts(summary.models)}"
+        models = f"answers from {_counts(summary.models)}"
     yield f"dialect {summary.endpoint.dialect}; {models}"
     yield repeats_line(summary.endpoint)
     yield from map(safe, summary.endpoint.doubts)
     if summary.confidence:
-        other = f"another one than TypeSafe's formula gives in {summary.recomputed:,}"
-        yield f"{counted(summary.confidence, 'answer')} with a confidence, {other}"
+        other = f"in {summary.recomputed:,} TypeSafe's formula gives another one"
+        yield f"{counted(summary.confidence, 'answer')} with a confidence; {other}"
     if summary.missing:
         yield f"missing: {_counts(summary.missing)}"
     if summary.contradictions:

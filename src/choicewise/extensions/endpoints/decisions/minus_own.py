@@ -100,7 +100,7 @@ def minus_own_computation(
     is_shared = ~np.isnan(greatest)
     n = int(is_shared.sum())
     if not n:
-        raise UsageError(f"{endpoint.name} and {computed.name} share no question that both answer")
+        raise UsageError(f"{endpoint.name} and {computed.name} have no answered question in common")
 
     served_choices, our_choices = paired_predictions(pair)
     is_flip = (served_choices != our_choices) & is_shared

@@ -176,8 +176,8 @@ def served_minus_own(
     if served.manifest.dataset.digest != own_run.manifest.dataset.digest:
         names = f"{served.manifest.dataset.name}, {own_run.manifest.dataset.name}"
         raise UsageError(
-            f"{served.folder} and {own_run.folder} are on other data ({names}), so that their "
-            "probabilities are of other questions; run both on the same"
+            f"{served.folder} and {own_run.folder} are on different data ({names}); "
+            "run both on the same"
         )
     record = endpoint_record(served.folder, served.manifest)
     assert record is not None  # by_endpoint chose the run for that
@@ -193,8 +193,8 @@ def served_minus_own(
             compared.append(comparison)
     if not compared:
         raise UsageError(
-            f"{own_run.folder} computes no layout for a kind of question that {served.folder} "
-            "asked; run one there, such as decision/transformers-5.23"
+            f"{own_run.folder} has no layout for the kinds of question in {served.folder}. Run one "
+            "there, such as decision/transformers-5.23"
         )
     return compared
 

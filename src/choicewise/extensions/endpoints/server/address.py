@@ -243,9 +243,9 @@ def _without(text: str, signs: Sequence[str]) -> str:
 def _objection(url: str, name: str, form: str) -> str | None:
     """Return why ``url`` and ``name`` are no address, or None."""
     if "@" in url:
-        return f"it must not hold credentials (an @); leave them out, and put a key into {KEY_VARIABLE}"
+        return f"it has credentials (an @); remove them, and set {KEY_VARIABLE} instead"
     if "?" in url:
-        return f"it must not hold a query (a ?); leave it out, and put a key into {KEY_VARIABLE}"
+        return f"it has a query (a ?); remove it, and set {KEY_VARIABLE} instead"
     if not (url + name).isprintable() or " " in url or "\\" in url:
         return f"it has white space, backslashes or invisible characters; the form is {form}"
     if not url.lower().startswith(("http://", "https://")):
@@ -260,5 +260,5 @@ def _objection(url: str, name: str, form: str) -> str | None:
         return f"its host or port is missing; the form is {form}"
     for endpoint in _ENDPOINTS:
         if parts.path.rstrip("/").endswith((endpoint, endpoint + "/completions")):
-            return f"it goes too far: leave out {endpoint} and what follows; the form is {form}"
+            return f"remove {endpoint} and everything after it; the form is {form}"
     return None

@@ -116,11 +116,11 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
     # It is of the extra [server], which dialects and reports do not need.
     import httpx2
 
-    way = " (through the proxy that the environment names)" if proxied else ""
+    way = " (through the proxy of the environment)" if proxied else ""
     match error:
         case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return Passing(
-                f"the server can't be reached{way}: no connection in time",
+                f"the server can't be reached{way}: the connection timed out",
                 busy=True,
                 everywhere=True,
             )
@@ -138,7 +138,7 @@ def of_error(error: httpx2.HTTPError, seconds: float, proxied: bool) -> ServerFa
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
             return failed(f"the request can't be sent ({type(error).__name__})")
         case httpx2.RemoteProtocolError():
-            return Passing("the answer broke off, or is no HTTP")
+            return Passing("the answer broke off, or is not HTTP")
     return Passing("the connection broke off")
 
 
@@ -205,16 +205,16 @@ def json_answer(body: bytes, finite: bool = True) -> JSON:
     except RecursionError:
         raise Unreadable("its JSON is nested too deeply", deliberate=True) from None
     except ValueError as error:
-        reason = "it is no JSON (a number is too long)"
+        reason = "it is not JSON (a number is too long)"
         if isinstance(error, json.JSONDecodeError):
-            reason = f"it is no JSON ({error.msg})"
+            reason = f"it is not JSON ({error.msg})"
         if not text.strip():
             reason = "it is empty"
         raise Unreadable(reason) from None
     if is_deep(answer):
         raise Unreadable("its JSON is nested too deeply", deliberate=True)
     if not isinstance(answer, dict):
-        raise Unreadable(f"its JSON is no object but {_KINDS[type(answer)]}", deliberate=True)
+        raise Unreadable(f"its JSON is {_KINDS[type(answer)]}, not an object", deliberate=True)
     # Only an escape can spell a surrogate.
     if r"\ud" not in text.lower():
         return answer
@@ -252,20 +252,21 @@ def _of_tls(error: ssl.SSLError) -> ServerFailed | Passing:
     match error:
         case ssl.SSLCertVerificationError():
             return failed(
-                f"the server's certificate is not trusted ({error.verify_message}); name the host that it is for, or"
-                " set SSL_CERT_FILE to the certificate of its authority"
+                f"the server's certificate is not trusted ({error.verify_message}). "
+                "Use the host name that it was issued for, or set SSL_CERT_FILE to the certificate "
+                "of its authority"
             )
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
             return Passing(
-                "the server ends the connection before TLS is agreed on", everywhere=True
+                "the server closed the connection during the TLS handshake", everywhere=True
             )
     return failed(
-        f"TLS can't be agreed on ({error.reason}); does the server speak http://, not https://?"
+        f"the TLS handshake failed ({error.reason}); does the server need http://, not https://?"
     )
 
 
 def _constant(name: str) -> None:
-    raise Unreadable(f"its JSON has {name} in place of a number", deliberate=True)
+    raise Unreadable(f"its JSON has {name} instead of a number", deliberate=True)
 
 
 def _finite(text: str) -> float:

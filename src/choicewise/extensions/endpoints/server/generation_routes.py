@@ -125,7 +125,7 @@ class Completions(Route):
         count = len(whole.tokens)
         if count > generation.limit:
             raise Unanswerable(
-                f"the server generates {count} tokens where {generation.limit} were asked for"
+                f"the server generated {count} tokens, over the limit of {generation.limit}"
             )
         table = self._tokenizer.token_bytes
         scores = whole.first(generation.before_stop(whole.tokens.tolist(), table))
@@ -150,15 +150,13 @@ def _scores_by_id(content: Mapping[str, Any]) -> TokenScores:
     top = field(content, "top_logprobs", list)
     if not len(names) == len(logprobs) == len(top):
         raise Unanswerable(
-            f"the server gives {len(logprobs)} log-probabilities of {len(names)} generated tokens"
+            f"the server sent {len(logprobs)} log-probabilities of {len(names)} generated tokens"
         )
     tokens = []
     for name in names:
         token = named_id(str(name))
         if token is None:
-            raise Unanswerable(
-                "the server names tokens by their text though asked to name them by id"
-            )
+            raise Unanswerable("the server names tokens by text, though the request asks for ids")
         tokens.append(token)
     numbers = list(map(number, logprobs))
     return TokenScores.of(tokens, numbers, list(map(rank_among, numbers, top)))
@@ -221,9 +219,7 @@ def how_ended(given: Mapping[str, Any], answer: JSON) -> Ended:
     """
     reason = given.get("finish_reason")
     if not isinstance(reason, str | None) or reason not in FINISHED:
-        raise Unanswerable(
-            f"the server ended the text for another reason than its end ({str(reason)[:40]!r})"
-        )
+        raise Unanswerable(f"the server ended the text early ({str(reason)[:40]!r})")
     # Some servers count thoughts among the details, others beside them.
     details = member(answer, "usage", "completion_tokens_details")
     counts = details if isinstance(details, dict) else answer.get("usage")

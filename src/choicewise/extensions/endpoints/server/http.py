@@ -182,8 +182,8 @@ class Client:
             # Its message may contain a password, so that nothing may hang on it.
             pass
         raise ModelError(
-            "a proxy or certificate that the environment names can't be used; check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY"
-            " and SSL_CERT_FILE"
+            "a proxy or certificate of the environment can't be used; check HTTP_PROXY, HTTPS_PROXY, "
+            "ALL_PROXY and SSL_CERT_FILE"
         )
 
     def __repr__(self) -> str:
@@ -283,10 +283,10 @@ class Client:
                     self.unanswered = 0
                     self._count(answer)
                 return answer
-            wanted = quoted(expected or self.address.model or "the one asked for", self._key)
+            wanted = quoted(expected or self.address.model or "the requested one", self._key)
             failure = failed(
-                f"{self.address.url}: the answer is of model {quoted(named, self._key)}, not {wanted}; "
-                f"serve {wanted} again, and {RESUME}"
+                f"{self.address.url}: the answer came from model {quoted(named, self._key)}, not {wanted}. "
+                f"Serve {wanted} again, then {RESUME}"
             )
             # A traceback may show variables, and an answer contains what it likes.
             del answer
@@ -332,13 +332,13 @@ class Client:
         So a failing server is told from requests that fail.
         """
         if path not in self._answered:
-            return "and none was ever answered"
+            return "and none ever succeeded"
         content, reader = self._answered[path]
         request = partial(self._once, "POST", path, content, reader)
         try:
             self._result(self._started(healed(request, self._patience, self._waits.hear)))
         except (Unanswerable, ServerFailed) as error:
-            return f"and one that was answered before has none now ({error})"
+            return f"and one that succeeded before fails now ({error})"
         self.unanswered = 0
         return None
 
@@ -432,7 +432,7 @@ class Client:
 
     async def _body(self, response: httpx2.Response, begun: float) -> bytes:
         too_large = Unanswerable(
-            f"the answer has more than {self._most_bytes / 2**20:.3g} MiB", 200
+            f"the answer is larger than {self._most_bytes / 2**20:.3g} MiB", 200
         )
         announced = response.headers.get("Content-Length", "")
         if announced.isdigit() and int(announced[:20]) > self._most_bytes:
@@ -443,7 +443,7 @@ class Client:
             if len(body) > self._most_bytes:
                 raise too_large
             if time.monotonic() - begun > self._most_seconds:
-                reason = f"the answer was not complete after {duration(self._most_seconds)}"
+                reason = f"the answer was incomplete after {duration(self._most_seconds)}"
                 raise Passing(reason, busy=True, tries=3)
         return bytes(body)
 
@@ -583,7 +583,7 @@ class Waits:
             return
         self._reported = now
         self._say(
-            f"waiting for the server: nothing heard for {duration(silence)}; Ctrl-C keeps what was observed"
+            f"waiting for the server: no answer for {duration(silence)}. Ctrl-C keeps all answers so far"
         )
 
     def hear(self, fault: Passing) -> None:
@@ -601,7 +601,7 @@ class Waits:
         if fault.wait:
             parts.append(f"it asks to wait {duration(fault.wait)}")
         self._say(
-            f"waiting for the server: {fault.reason} ({', '.join(parts)}); Ctrl-C keeps what was observed"
+            f"waiting for the server: {fault.reason} ({', '.join(parts)}). Ctrl-C keeps all answers so far"
         )
 
 
@@ -671,16 +671,16 @@ def _of_status(status: int, quote: str, wait: float | None, has_key: bool) -> Fa
     answer = f"status {status}: {quote}"
     if status in (401, 403, 407):
         if has_key:
-            reason = f"the server refuses the key, {answer}; is it another server's?"
+            reason = f"the server refuses the key, {answer}; check {KEY_VARIABLE}"
         else:
             reason = f"the server refuses requests without a key, {answer}; set {KEY_VARIABLE}"
         return failed(reason, status)
     if 300 <= status < 400:
-        way = "which is not followed; name that address instead"
+        way = "which is not followed; use that address"
         return failed(f"the server redirects elsewhere ({answer}), {way}", status)
     is_busy = status in _BUSY
     if (is_busy or status >= 500) and wait is not None and wait > _LONGEST_WAIT:
-        return failed(f"the server asks to wait {duration(wait)} ({answer}); {RESUME} then", status)
+        return failed(f"the server asks to wait {duration(wait)} ({answer}); then {RESUME}", status)
     if is_busy:
         return Passing(
             f"the server is busy, {answer}",
@@ -693,10 +693,10 @@ def _of_status(status: int, quote: str, wait: float | None, has_key: bool) -> Fa
     if status in _REFUSED:
         return Unanswerable(f"the server refuses the request, {answer}", status)
     if 500 <= status < 600:
-        return Passing(f"the server fails, {answer}", status, wait=wait)
-    reason = f"the server does not answer as such servers do, {answer}; check the address"
+        return Passing(f"the server failed, {answer}", status, wait=wait)
+    reason = f"unexpected answer from the server, {answer}; check the address"
     if status == 404:
-        reason = f"the server has no such model or route, {answer}; check the address and the name"
+        reason = f"the server has no such model or route, {answer}; check the address and the model's name"
     return failed(reason, status)
 
 

@@ -55,7 +55,7 @@ def ask_now(client: Client, route: Route, question: Prompt) -> TokenScores:
             if scores.missing is not None:
                 raise Unanswerable(scores.missing)
             return scores
-    raise Unanswerable("nothing was asked")
+    raise Unanswerable("no request was sent")
 
 
 def answered(
@@ -148,11 +148,11 @@ class _Unanswered:
         objection = self._client.objection(self._path)
         if objection is None:
             return None
-        several = "a request has no answer"
+        several = "a request failed"
         if count > 1:
-            several = f"{count} requests in a row have no answer"
+            several = f"{count} requests in a row failed"
         return failed(
-            f"{self._client.address.url}: {several} ({reason.reason}) {objection}; {RESUME}"
+            f"{self._client.address.url}: {several} ({reason.reason}), {objection}; {RESUME}"
         )
 
 

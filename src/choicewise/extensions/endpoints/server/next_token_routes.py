@@ -57,7 +57,7 @@ class ChosenTokens(Route):
     """
 
     name = "chosen next tokens"
-    cost = "one request for every place in the token tree that is read; the server's prefix cache works"
+    cost = "one request per scored position, with its prefix in the server's cache"
     supports = frozenset({Span, Mass})
     path = "completions"
 
@@ -65,8 +65,8 @@ class ChosenTokens(Route):
         """Return that a mass has more than ``MOST_MEMBERS`` tokens, or None."""
         if isinstance(question, Mass) and not 0 < len(question.members.ids) <= MOST_MEMBERS:
             return (
-                f"the total probability of {len(question.members.ids)} tokens takes more than {MOST_MEMBERS // MOST}"
-                f" requests, as the server gives {MOST} log-probabilities at once"
+                f"the total probability of {len(question.members.ids)} tokens takes more than "
+                f"{MOST_MEMBERS // MOST} requests of {MOST} log-probabilities each"
             )
         return None
 
@@ -90,7 +90,7 @@ class ChosenTokens(Route):
         for token in wanted.ids:
             if token not in listed:
                 raise Unanswerable(
-                    f"the server gives no log-probability of token {token}, though it was asked for"
+                    f"the server sent no log-probability of token {token}, though it was requested"
                 )
         logprobs = {token: number(value) for token, value in listed.items()}
         highest = max(logprobs.values())
@@ -161,9 +161,7 @@ class TopTokens(Route):
     the space that a token begins with, None if that is not known.
     """
 
-    cost = (
-        "one request for every context; what is not among the likeliest tokens gets an upper bound"
-    )
+    cost = "one request per context; a token that the server does not list gets an upper bound"
     path = "completions"
 
     def __init__(
@@ -191,7 +189,7 @@ class TopTokens(Route):
         """
         assert isinstance(question, Span)
         if len(question.continuation) > 1:
-            return "the server gives probabilities of the likeliest next tokens only, and a continuation has several"
+            return "the server lists next tokens only, not longer continuations; use a protocol that scores letters"
         token = int(question.continuation[0])
         if not self._by_id and not self._is_named(token):
             spaces = ""
@@ -199,7 +197,7 @@ class TopTokens(Route):
                 spaces = " without the space that they begin with"
             elif self._spaceless is None:
                 spaces = ", maybe without the space in front"
-            return f"the server names tokens by their text{spaces}, and token {token} has none of its own"
+            return f"the server names tokens by their text{spaces}, and other tokens share the text of token {token}"
         return self.prompts.objection(question.context.tolist())
 
     def _is_named(self, token: int) -> bool:
@@ -253,7 +251,7 @@ class TopTokens(Route):
         places = field(logprobs_of(answer, inputs), "top_logprobs", list)
         if len(places) != 1 or not isinstance(places[0], dict):
             raise Unanswerable(
-                f"the server lists next tokens at {len(places)} places in place of 1"
+                f"the server lists next tokens at {len(places)} positions instead of 1"
             )
         listed: dict[Any, float] = {}
         if self._by_id:
@@ -303,7 +301,7 @@ class TopTokens(Route):
 class ChatTopTokens(TopTokens):
     """Ask for ``top_logprobs`` of the assistant's first token; tokens come by their bytes."""
 
-    cost = "one request for every chat; what is not among the likeliest tokens gets an upper bound"
+    cost = "one request per chat; a token that the server does not list gets an upper bound"
     path = "chat/completions"
 
     def __init__(self, model: str, tokenizer: Tokenizer, count: int) -> None:
@@ -332,12 +330,12 @@ class ChatTopTokens(TopTokens):
         message = choice(answer).get("message")
         if isinstance(message, dict) and thought_in(message):
             raise Unanswerable(
-                "the server's chat begins with a thought, inside which nothing is scored; tell its template not to "
-                "think (template=enable_thinking=false), or use a protocol that generates an answer"
+                "the server's chat begins with a thought, where nothing can be scored. Turn thinking off "
+                "(@template=enable_thinking=false), or use a protocol that generates answers"
             )
         places = field(logprobs_of(answer), "content", list)
         if len(places) != 1:
-            raise Unanswerable(f"the server lists tokens at {len(places)} places in place of 1")
+            raise Unanswerable(f"the server lists tokens at {len(places)} positions instead of 1")
         entries = field(places[0], "top_logprobs", list)
         listed: dict[Any, float] = {}
         for entry in entries:
@@ -361,13 +359,13 @@ def check_listed(listed: Mapping[Any, float]) -> None:
     if not listed:
         raise Unanswerable("the server lists no next tokens")
     if sum(map(math.exp, listed.values())) > 1 + 1e-3:
-        raise Unanswerable("the server lists next tokens whose probabilities add up to more than 1")
+        raise Unanswerable("the probabilities of the listed next tokens add up to more than 1")
 
 
 def _check_one_place(places: Sequence[Any], generated: Sequence[Any]) -> None:
     if len(places) != 1 or len(generated) != 1:
         raise Unanswerable(
-            f"the server gives log-probabilities at {len(places)} places in place of 1"
+            f"the server sent log-probabilities at {len(places)} positions instead of 1"
         )
 
 

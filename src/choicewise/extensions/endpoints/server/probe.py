@@ -60,8 +60,8 @@ from choicewise.tokens.tokenizer import Tokenizer, common_prefix
 _COUNTS: Final = (100, 20, 5, 1)
 
 _NOT_HELD: Final = (
-    "the server lists no next tokens that its log-probabilities could be held against, "
-    "so they may be of the wrong rows"
+    "the server lists no next tokens to check its log-probabilities against, so they may belong to "
+    "other tokens"
 )
 
 _CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
@@ -131,18 +131,20 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
         if error.status not in NOT_THERE:
             raise
         if not url.endswith("/v1") and answer_if_offered(client, "/v1/models"):
-            raise ModelError(f"{url} has no models, but {url}/v1 has: name that address") from None
+            raise ModelError(
+                f"{url} lists no models, but {url}/v1 does; use that address"
+            ) from None
         if name is None:
             raise
         return ServerFacts(name)
     except Unanswerable as error:
-        reason = f"{url} does not say what it serves: {error}; {RESUME}"
+        reason = f"{url} does not list its models: {error}; {RESUME}"
         raise failed(reason, error.status) from None
     cards = _cards(listed)
     if name is None and len(cards) != 1:
         names = client.hidden(", ".join(list(cards)[:10])) or "none"
         raise ModelError(
-            f"{url} serves {len(cards)} models: name one after # in the address ({names})"
+            f"{url} serves {len(cards)} models; add one to the address after # ({names})"
         )
     if name is not None and name not in cards:
         advice = client.hidden(did_you_mean(name, list(cards)))
@@ -189,8 +191,8 @@ def other_name(served: ServerFacts, named: str | None) -> str:
     if root is None or named.startswith(served.model) or (root and root == served.root):
         return named
     raise ModelError(
-        f"the server answers with its model {named!r} when it is asked for {served.model!r}; name {named!r} if that is"
-        " the one to ask, or have the other one served"
+        f"the server answers with its model {named!r} instead of {served.model!r}. Put #{named} at the "
+        f"end of the address, or have {served.model!r} served"
     )
 
 
@@ -211,14 +213,14 @@ def text_front(
         count = len(theirs) - len(ours)
         if count > 0 and theirs[count:] != ours and theirs[: len(ours)] == ours:
             raise ModelError(
-                f"the server puts tokens after every text ({theirs[len(ours) :]}); serve the model without that"
+                f"the server adds tokens after every text ({theirs[len(ours) :]}); turn that off in the server"
             )
         if count < 0 or theirs[count:] != ours:
-            raise _disagreement(name, text, f"ours are {_few(ours)}, the server's {_few(theirs)}")
+            raise _disagreement(name, text, f"{_few(ours)} here, {_few(theirs)} there")
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
         raise ModelError(
-            f"the server puts now these, now those tokens before a text ({fronts}); serve the model without that"
+            f"the server adds different tokens before different texts ({fronts}); turn that off in the server"
         )
     return fronts.pop()
 
@@ -489,14 +491,14 @@ class Probe:
         if parts:
             gap = float(np.abs(np.concatenate(together[1:]) - first).max())
             if gap > tolerance:
-                reason = f"asked in two parts they are {gap:.3g} nats apart"
+                reason = f"in two parts they are {gap:.3g} nats apart"
                 raise _Refused(f"log-probabilities do not add up: {reason}", gap)
             noise = max(noise, gap)
         away = 0.0 if top is None else self._from_next_tokens(route, top, whole)
         if away > tolerance:
             raise _Refused(
-                f"log-probabilities are not those of the next token: {away:.3g} nats apart from what the server says of"
-                " next tokens, as if each were read from the wrong row",
+                f"log-probabilities belong to other tokens: they are {away:.3g} nats from those that the "
+                "server lists for next tokens",
                 away,
             )
         tokens = np.concatenate([whole.context, whole.continuation])
@@ -516,7 +518,7 @@ class Probe:
         """Measure how exact lists of next tokens are; raise _Refused if they can't be right."""
         context = self.context(top.prompts)
         if context is None:
-            raise _Refused("no text has the tokens of the probe")
+            raise _Refused("no text encodes to the tokens of the probe")
         first = self._listed(top, context)
         second = self._listed(top, context)
         highest = max(first.values())
@@ -555,7 +557,7 @@ class Probe:
         """Return what ``top`` lists after ``prefix``; raise Unanswerable."""
         call = self._top_call(top, prefix)
         if call.body.get("prompt") is None:
-            raise Unanswerable("no text has the tokens of the probe")
+            raise Unanswerable("no text encodes to the tokens of the probe")
         answer = self._client.post(call.path, call.body)
         return self._client.read(lambda content: top.listed(content, len(prefix)), answer)
 
@@ -583,7 +585,7 @@ class Probe:
         for name in unknown:
             if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table:
                 raise _Refused(
-                    f"the server names tokens as its vocabulary spells them ({name!r}), not by their text"
+                    f"the server names tokens by their spelling in the vocabulary ({name!r}), not by text"
                 )
         if any(" " in name for name in names):
             return False
@@ -644,7 +646,7 @@ class Probe:
         spread = range(start, len(tokens), 3)
         positions = [*spread, *range(start, len(tokens)), *range(start - 1, 0, -1)]
         gaps: list[float] = []
-        reason = "the others share their texts, or can't be asked"
+        reason = "the others share their texts, or can't be requested"
         for position in list(dict.fromkeys(positions))[:_POSITIONS]:
             try:
                 for gap in self._gaps_at(route, top, tokens[:position]):
@@ -655,8 +657,8 @@ class Probe:
                 break
         if len(gaps) < _LEAST_COMPARED:
             raise _Refused(
-                f"only {len(gaps)} of its log-probabilities can be held against what the server says of next tokens"
-                f" ({reason}), so they may be of the wrong rows"
+                f"only {len(gaps)} of its log-probabilities can be checked against next tokens ({reason}), "
+                "so they may belong to other tokens"
             )
         return max(gaps)
 
@@ -780,20 +782,20 @@ def _counted_front(
         ours = len(tokenizer.encode([text], special=False)[0])
         lengths.add(counted - ours)
         if not 0 <= counted - ours <= 1 or len(lengths) > 1:
-            raise _disagreement(name, text, f"ours are {ours}, the server counts {counted}")
+            raise _disagreement(name, text, f"{ours} here, {counted} there")
     if lengths == {0}:
         return ()
     if tokenizer.bos_id is None:
         raise ModelError(
-            f"the server puts a token before every text, and the tokenizer {name} has no BOS; name another"
+            f"the server adds a token before every text, but the tokenizer {name} has no BOS; use the served model's"
         )
     return (tokenizer.bos_id,)
 
 
 def _disagreement(name: str, text: str, tokens: str) -> ModelError:
     return ModelError(
-        f"the tokenizer {name} is not the server's: of {text[:60]!r} the tokens differ ({tokens}); name the tokenizer"
-        " of the model that is served"
+        f"the tokenizer {name} is not the server's: it encodes {text[:60]!r} to other tokens ({tokens}). "
+        "Pass the tokenizer of the served model"
     )
 
 

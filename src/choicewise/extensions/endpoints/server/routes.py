@@ -38,6 +38,8 @@ NO_PENALTIES: Final = {"repetition_penalty": 1, "presence_penalty": 0, "frequenc
 PLAIN: Final = {"temperature": 0, "top_p": 1, **NO_PENALTIES}
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
 
+CHATS_ONLY: Final = "the server only takes chats"
+
 SGLANG_PATH: Final = "/generate"
 
 # For SGLang, if nothing is to be generated.
@@ -340,11 +342,11 @@ class TextPrompts(Prompts):
         """Return why no text gives just these ``tokens``, or None."""
         if tuple(tokens[: len(self.front)]) != self.front:
             return (
-                f"the server puts {list(self.front)} before every text (BOS), which these tokens do not begin with; use"
-                " a protocol that begins with BOS, or a server that adds none"
+                f"the server adds {list(self.front)} (BOS) before every text, but the prompt has no BOS. "
+                "Use a protocol that begins with BOS, or a server that adds none"
             )
         if self.prompt(tokens) is None:
-            return "the server takes prompts as texts, and no text has just these tokens"
+            return "the server takes prompts as texts, and no text encodes to these tokens"
         return None
 
 
@@ -377,9 +379,9 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
     """Return why a chat endpoint can't be asked about ``context``, or None."""
     messages = chat_messages(tokenizer, context)
     if messages is None:
-        return "the server takes chats only, and this is none; ask it as a chat"
+        return CHATS_ONLY
     if messages[-1]["role"] != "user":
-        return "the server's chat does not go on with what the assistant has begun to say"
+        return "the server's chat can't continue an answer that the prompt begins; use a protocol without"
     return None
 
 
@@ -476,7 +478,7 @@ class Echo(WholeSpans):
     One token is generated after a prompt and not read: to some servers none means as many as fit.
     """
 
-    cost = "one request for every span, computed from its first token on"
+    cost = "one request per continuation, computed from its first token"
 
     def __init__(self, model: str, tokenizer: Tokenizer, prompts: Prompts) -> None:
         """Ask ``model``, by its name at the server."""
@@ -507,7 +509,7 @@ class Echo(WholeSpans):
         logprobs = field(content, "token_logprobs", list)
         if len(tokens) != len(logprobs):
             raise Unanswerable(
-                f"the server echoes {len(tokens)} tokens with {len(logprobs)} log-probabilities"
+                f"the server echoed {len(tokens)} tokens with {len(logprobs)} log-probabilities"
             )
         skipped = self._skipped(tokens, whole.tokens)
         top = content.get("top_logprobs")
@@ -518,7 +520,7 @@ class Echo(WholeSpans):
         for index in range(whole.first - skipped, len(whole.tokens) - skipped):
             if index < 0 or (index == 0 and logprobs[0] is None):
                 raise Unanswerable(
-                    "the server gives no log-probability of the first token after its own BOS"
+                    "the server sent no log-probability of the first token after its BOS"
                 )
             logprob = number(logprobs[index])
             scores.append(logprob)
@@ -533,7 +535,7 @@ class Echo(WholeSpans):
             if len(rest) <= len(tokens) <= len(rest) + 1 and all(map(self._is, tokens, rest)):
                 return skipped
         raise Unanswerable(
-            f"the server echoes {len(tokens)} tokens that are not the {len(sent)} sent and one more"
+            f"the server echoed {len(tokens)} tokens, not the {len(sent)} sent and one more"
         )
 
     def _is(self, name: Any, token: int) -> bool:
@@ -554,7 +556,7 @@ class PromptLogprobs(WholeSpans):
     """
 
     name = "prompt log-probabilities"
-    cost = "one request for every span, computed from its first token on, as they switch the prefix cache off"
+    cost = "one request per continuation, computed from its first token without a prefix cache"
 
     def _body(self, whole: Whole) -> dict[str, Any]:
         return {
@@ -571,7 +573,7 @@ class PromptLogprobs(WholeSpans):
         entries = field(choice(answer), "prompt_logprobs", list)
         if len(entries) != sent:
             raise Unanswerable(
-                f"the server gives log-probabilities of {len(entries)} tokens where {sent} were sent"
+                f"the server sent log-probabilities of {len(entries)} tokens, not {sent}"
             )
         logprobs = []
         ranks = []
@@ -579,7 +581,7 @@ class PromptLogprobs(WholeSpans):
             listed = member(entry, str(token))
             if not isinstance(listed, dict):
                 raise Unanswerable(
-                    f"the server gives no log-probability of token {token} of the prompt"
+                    f"the server sent no log-probability of token {token} of the prompt"
                 )
             ranks.append(rank_from_one(listed.get("rank"), token) - 1)
             logprobs.append(number(listed.get("logprob")))
@@ -593,7 +595,7 @@ class SglangPrompts(WholeSpans):
     """
 
     name = "SGLang's input log-probabilities"
-    cost = "one request for every span, of which what comes before the continuation may be in the server's cache"
+    cost = "one request per continuation, with its context in the server's cache"
     path = SGLANG_PATH
 
     def _body(self, whole: Whole) -> dict[str, Any]:
@@ -612,12 +614,12 @@ class SglangPrompts(WholeSpans):
         count = len(sent)
         if len(entries) != count:
             raise Unanswerable(
-                f"the server gives log-probabilities of {len(entries)} tokens where {count} were asked for"
+                f"the server sent log-probabilities of {len(entries)} tokens, not {count}"
             )
         for index, ((_, token), expected) in enumerate(zip(entries, sent, strict=True)):
             if token != expected:
                 raise Unanswerable(
-                    f"the server gives a log-probability of token {token}, not {expected}, at {index}"
+                    f"the server sent a log-probability of token {token}, not {expected}, at {index}"
                 )
         logprobs = [number(logprob) for logprob, _ in entries[1:]]
         return logprobs, [UNKNOWN] * len(logprobs)
@@ -644,15 +646,15 @@ def whole_spans(questions: Sequence[tuple[int, Prompt]]) -> Iterator[Whole]:
 def number(value: Any) -> float:
     """Return ``value`` as a log-probability (nats, at most 0); raise Unanswerable if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of a log-probability")
+        raise Unanswerable(f"the server sent {_shown(value)} instead of a log-probability")
     if _STAND_IN < value <= _ABOVE:
         return min(float(value), 0.0)
     reason = ""
     if isinstance(value, int) or math.isfinite(value):
-        reason = ", which stands for one that it does not know"
+        reason = ", a placeholder"
         if value > 0:
             reason = ", which is above 0"
-    raise Unanswerable(f"the server gives {_shown(value)} as a log-probability{reason}")
+    raise Unanswerable(f"the server sent {_shown(value)} as a log-probability{reason}")
 
 
 def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
@@ -661,8 +663,10 @@ def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
     Raises Unanswerable if there is none.
     """
     value = member(where, name)
+    if value is None:
+        raise Unanswerable(f"the server sent no {name}")
     if not isinstance(value, kind):
-        raise Unanswerable(f"the server gives {_shown(value)} in place of {name}")
+        raise Unanswerable(f"the server sent {_shown(value)} instead of {name}")
     return value
 
 
@@ -673,7 +677,7 @@ def choice(answer: JSON) -> dict[str, Any]:
     """
     choices = field(answer, "choices", list)
     if len(choices) != 1:
-        raise Unanswerable(f"the server answers with {len(choices)} choices in place of 1")
+        raise Unanswerable(f"the server sent {len(choices)} choices instead of 1")
     index = member(choices[0], "index")
     if isinstance(index, bool) or index != 0:
         raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
@@ -696,11 +700,11 @@ def check_prompt(answer: JSON, tokens: int) -> None:
     counted = member(answer, "usage", "prompt_tokens")
     if isinstance(counted, bool) or not isinstance(counted, int) or counted == tokens:
         return
-    cause = "another tokenizer, or a text that it cuts?"
+    cause = "another tokenizer, or a cut text?"
     if counted == tokens + 1:
         cause = "an added BOS?"
     raise Unanswerable(
-        f"the server read {_shown(counted)} tokens where {tokens} were sent ({cause})"
+        f"the server read {_shown(counted)} tokens, but {tokens} were sent ({cause})"
     )
 
 
@@ -713,7 +717,7 @@ def named_logprobs(listed: Any) -> dict[int, float]:
     """Return id → log-probability of an object with names ``token_id:ID``; raise Unanswerable."""
     if not isinstance(listed, dict):
         raise Unanswerable(
-            f"the server gives {_shown(listed)} in place of the log-probabilities of a token"
+            f"the server sent {_shown(listed)} instead of a token's log-probabilities"
         )
     logprobs = {}
     for name, value in listed.items():
@@ -721,7 +725,7 @@ def named_logprobs(listed: Any) -> dict[int, float]:
         if token is not None:
             logprobs[token] = value
     if len(logprobs) < len(listed):
-        raise Unanswerable("the server names tokens by their text though asked to name them by id")
+        raise Unanswerable("the server names tokens by text, though the request asks for ids")
     return logprobs
 
 
@@ -739,7 +743,7 @@ def rank_from_one(value: Any, token: int, engine: str = "the server") -> int:
     """Return ``value`` as a rank that counts from 1; raise Unanswerable if it is none."""
     rank = integer(value, least=1)
     if rank is None:
-        raise Unanswerable(f"{engine} gives {value!r:.40} as the rank of token {token}")
+        raise Unanswerable(f"{engine} sent {value!r:.40} as the rank of token {token}")
     return rank
 
 
@@ -765,7 +769,7 @@ def sglang_entry(entry: Any) -> tuple[Any, int]:
         logprob, token = entry[:2]
         if isinstance(token, int) and not isinstance(token, bool):
             return logprob, token
-    raise Unanswerable("the server gives no token with a log-probability")
+    raise Unanswerable("the server sent no token with a log-probability")
 
 
 def _shown(value: Any) -> str:

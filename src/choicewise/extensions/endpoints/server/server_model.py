@@ -26,6 +26,7 @@ from choicewise.extensions.endpoints.server.probe import (
     read_server_facts,
 )
 from choicewise.extensions.endpoints.server.routes import (
+    CHATS_ONLY,
     Route,
     WholeSpans,
     chat_messages,
@@ -85,9 +86,7 @@ class ServerModel(ClientModel):
         chosen = self._probed()
         named = other_name(self.served, self.client.named)
         if named:
-            self.notes.append(
-                f"the server calls {self.name} {named} in its answers; another name stops the run"
-            )
+            self.notes.append(f"the server answers as {named}; any other name stops the run")
         return chosen
 
     @property
@@ -199,7 +198,8 @@ class ServerModel(ClientModel):
         for index, question in enumerate(questions):
             route, reason = self._judged(question)
             if reason is None and question.inputs > self.window:
-                reason = f"{question.inputs + 1} tokens are too many for {self.name}, whose window is {self.window}"
+                tokens = question.inputs + 1
+                reason = f"{tokens} tokens exceed the window of {self.name} ({self.window}); use fewer shots"
             if reason is not None:
                 refused.append((index, reason))
             elif route is not None:
@@ -213,7 +213,7 @@ class ServerModel(ClientModel):
         if route is not None and kind in route.supports:
             return route, route.objection(question)
         if kind in self.supports:
-            return None, "the server takes chats only, and this is none; ask it as a chat"
+            return None, CHATS_ONLY
         reason = f"the server can't be asked a {kind.__name__}"
         refusals = [trial.refused for trial in self.chosen.check.trials if trial.refused]
         if refusals:
@@ -263,7 +263,7 @@ class ServerModel(ClientModel):
         if self._window is None:
             if self.takes is None:
                 self.notes.append(
-                    f"the server does not say how many tokens fit; {WINDOW} are assumed (name a window)"
+                    f"the server does not report its context length; using a window of {WINDOW} tokens"
                 )
             return
         if self._window < 1:
@@ -273,9 +273,8 @@ class ServerModel(ClientModel):
 
     def _too_wide(self, most: int) -> ModelError:
         return ModelError(
-            f"window is {self._window} input tokens, but {self.name} is served with {self.takes} tokens, of"
-            f" prompt and answer, so that it takes {most}; serve it with more, or name a window of at most {most}, here"
-            " and for the models that it is compared with"
+            f"window is {self._window} input tokens, but {self.name} is served with {self.takes}, which "
+            f"leaves {most}. Serve it with more, or use window {most} for all compared models"
         )
 
     def __repr__(self) -> str:

@@ -117,7 +117,7 @@ class EngineModel:
             config = model_files.read_config(self.folder)
             kind = model_files.model_kind(config)
             if kind is not model_files.CAUSAL:
-                raise ModelError(f"{folder} holds {kind.name}; vLLM is asked causal models only")
+                raise ModelError(f"{folder} holds {kind.name}; vllm: takes causal models only")
             self._weights = model_files.weight_files(self.folder)
             files = [self.folder / "config.json", *tokenizer_files(self.folder), *self._weights]
             self.digest = model_files.remembered(
@@ -159,11 +159,11 @@ class EngineModel:
     @cached_property
     def facts(self) -> EngineFacts:
         """Start the engine and return its facts; raise ModelError if it does not start."""
-        self._say(f"vLLM loads {self.name}, which can take minutes")
+        self._say(f"vLLM is loading {self.name}; this can take minutes")
         facts: EngineFacts = self._engine.facts()
         longest = facts.abilities.longest
         if longest <= self.window:
-            raise ModelError(f"vLLM takes {longest} tokens; name a window of {longest - 1} at most")
+            raise ModelError(f"vLLM takes {longest} tokens; use a window of at most {longest - 1}")
         return facts
 
     @property
@@ -284,9 +284,9 @@ class EngineModel:
                 deaths += 1
                 if deaths >= DEATHS:
                     raise ModelError(
-                        f"{self.name}: {deaths} times in a row {error.message}"
+                        f"{self.name} failed {deaths} times in a row: {error.message}"
                     ) from error
-                self._say(f"{error.message}; what it was asked is asked again, in smaller batches")
+                self._say(f"{error.message}; sending its requests again in smaller batches")
                 queue.divide_sent()
                 continue
             deaths = 0
@@ -294,7 +294,7 @@ class EngineModel:
             # One request at fault is enough for vLLM to refuse a batch.
             if isinstance(reply, str):
                 if len(batch) == 1:
-                    yield batch[0], Unanswerable(f"vLLM refuses it ({reply})")
+                    yield batch[0], Unanswerable(f"vLLM refuses the request ({reply})")
                 else:
                     queue.waiting.extend(_halves(batch))
                 continue
@@ -334,7 +334,7 @@ class EngineModel:
                 noise = max(noise, trial.difference)
         if PLACES in refused:
             raise ModelError(
-                f"{self.name}: vLLM's label ids are not exact here ({refused[PLACES]}); use another version of vLLM"
+                f"{self.name}: vLLM's label ids are inexact here ({refused[PLACES]}); use another version of vLLM"
             )
         self._refused = frozenset(refused)
         way = self.abilities.ways[0]
@@ -429,8 +429,8 @@ def _window(wanted: int | None, takes: int) -> int:
         return most
     if not 1 <= wanted <= most:
         raise ModelError(
-            f"window is {wanted} input tokens; vLLM takes {takes} with what is generated, so name 1 to"
-            f" {most}, here and for the models that it is compared with"
+            f"window is {wanted} input tokens, but vLLM takes {takes} with those that it generates. "
+            f"Use 1 to {most} for all compared models"
         )
     return wanted
 

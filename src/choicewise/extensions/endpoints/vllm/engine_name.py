@@ -13,17 +13,17 @@ PREFIX: Final = "vllm:"
 
 _NOT_PASSED: Final = {
     "model": f"name it after {PREFIX}",
-    "tokenizer": "it is the model's own",
-    "skip_tokenizer_init": "it is the model's own",
-    "dtype": "say the dtype where the model is named, not in its name",
-    "max_model_len": "say the window where the model is named, in input tokens",
-    "max_num_batched_tokens": "say the batch tokens where the model is named",
-    "trust_remote_code": "code in a model's folder is not run here",
-    "logprobs_mode": "log-probabilities are the model's own, before anything is done to them",
-    "enable_trace_replay": "it is asked for wherever vLLM has it",
-    "speculative_config": "trace replay excludes it, and it gains nothing where the tokens are given",
-    "kv_sharing_fast_prefill": "prompt rows exclude it",
-    "data_parallel_size": "start a run for each part of the GPUs, with CUDA_VISIBLE_DEVICES",
+    "tokenizer": "it comes from the model",
+    "skip_tokenizer_init": "it comes from the model",
+    "dtype": "use dtype instead",
+    "max_model_len": "use window instead, in input tokens",
+    "max_num_batched_tokens": "use batch_tokens instead",
+    "trust_remote_code": "code in a model's folder is never run",
+    "logprobs_mode": "log-probabilities are always the raw ones",
+    "enable_trace_replay": "it is on wherever vLLM has it",
+    "speculative_config": "it excludes trace replay, and gains nothing if tokens are given",
+    "kv_sharing_fast_prefill": "it excludes prompt rows",
+    "data_parallel_size": "start one run per group of GPUs, as shards, with CUDA_VISIBLE_DEVICES",
 }
 """Options of vLLM that do not pass through, and what to do instead."""
 
@@ -46,7 +46,7 @@ class EngineName(NamedTuple):
             key, _, value = setting.partition("=")
             if key in _NOT_PASSED:
                 raise ModelError(
-                    f"{name}: vLLM's option {key} does not pass through; {_NOT_PASSED[key]}"
+                    f"{name}: vLLM's option {key} can't be set here; {_NOT_PASSED[key]}"
                 )
             options[key] = _value(value)
         if not model:
@@ -56,7 +56,7 @@ class EngineName(NamedTuple):
         most = options.get("max_logprobs", 1)
         if isinstance(most, bool) or not isinstance(most, int) or (most < 1 and most != -1):
             raise ModelError(
-                f"{name}: max_logprobs is {most}, and every way of asking needs 1 at least; leave it out"
+                f"{name}: max_logprobs is {most}, but it must be at least 1; leave it out"
             )
         return cls(model, options)
 

@@ -33,7 +33,7 @@ def measure_noise(model: Model) -> tuple[dict[str, Any], str]:
         "vllm": asdict(model.facts),
     }
     origin = (
-        "largest difference of a token from prompt log-probabilities, with the cache empty and full"
+        "largest difference of a token from prompt log-probabilities, with empty and full cache"
     )
     return measured, origin
 

@@ -103,7 +103,7 @@ class EngineProcess(BoundedProcess):
         reply: Record = {}
         while reply.get("batch") != number:
             if self._process is None:
-                raise EngineDied("vLLM has ended")
+                raise EngineDied("vLLM stopped")
             reply = self._receive(self._process, self.limits.wait)
         refused = reply.get("refused")
         if isinstance(refused, str):
@@ -139,7 +139,7 @@ class EngineProcess(BoundedProcess):
             reason = f"{reason} (it printed: {printed})"
         remedy = self.remedy
         if not self._has_started:
-            remedy = "mend that first: the same command would fail again"
+            remedy = "fix that first: the same command would fail again"
         raise EngineDied(f"vLLM {reason}; {remedy}")
 
     def _last_lines(self) -> list[str]:
@@ -164,7 +164,7 @@ def _interpret(options: dict[str, Any]) -> None:
         import triton.backends
     except ImportError:
         raise Unavailable(
-            f"is to interpret Triton's kernels ({INTERPRETED}=1), and triton is not installed"
+            f"needs the package triton for {INTERPRETED}=1, and it is not installed"
         ) from None
     triton.backends.backends.setdefault("cpu", SimpleNamespace(driver=None))
 
@@ -192,7 +192,7 @@ def _outputs(llm: Any, requests: Sequence[Sequence[Any]]) -> list[Output]:
     inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
     results = llm.generate(inputs, params, use_tqdm=False)
     if [result.prompt_token_ids for result in results] != prompts:
-        raise RuntimeError("the engine answers other prompts than it was asked")
+        raise RuntimeError("the engine answered other prompts than those sent")
     return list(map(output_of, results))
 
 
@@ -217,7 +217,9 @@ def _prepare() -> Callable[[Record], Record]:
     config = llm.llm_engine.vllm_config
     longest = config.model_config.max_model_len
     if not _takes(llm, label_request(_TRIED, _TRIED, [], [])):
-        raise Unavailable(f"{vllm.__version__} has no logprob_token_ids; install a newer one")
+        raise Unavailable(
+            f"{vllm.__version__} is too old (it has no logprob_token_ids); install a newer one"
+        )
     ways = []
     if replays and _takes(llm, trace_request(_TRIED, _TRIED, [])):
         ways.append(TRACE)

@@ -53,17 +53,17 @@ PROMPTS = "prompt log-probabilities"
 """The ways to ask; label ids take a request for every token of a continuation."""
 
 COSTS: Final[Mapping[str, str]] = {
-    TRACE: "continuations are forced token by token after a context of which vLLM's cache has all but a block",
-    ROWS: "continuations are the end of a prompt of whose context vLLM's cache has all but a block",
-    PLACES: "every token of a continuation is a request, of which vLLM's cache has all but a block",
-    PROMPTS: "every continuation is computed with its context from the first token on, without vLLM's cache",
+    TRACE: "each continuation is forced token by token, with its context in vLLM's cache",
+    ROWS: "each continuation is the end of a prompt, with its context in vLLM's cache",
+    PLACES: "one request per token of a continuation, with its prompt in vLLM's cache",
+    PROMPTS: "each continuation is computed with all of its context, without vLLM's cache",
 }
 """What each way costs, in words."""
 
 _WITHOUT_CACHE: Final[Mapping[str, str]] = {
-    TRACE: "continuations are forced token by token after a context that is computed for each of them",
-    ROWS: "continuations are the end of a prompt that is computed from the first token on",
-    PLACES: "every token of a continuation is a request that is computed from the first token on",
+    TRACE: "each continuation is forced token by token after all of its context",
+    ROWS: "each continuation is computed with all of its context",
+    PLACES: "one request per token of a continuation, computed with all of its prompt",
 }
 """What each way costs if vLLM was started without a prefix cache."""
 
@@ -112,7 +112,7 @@ class Abilities(NamedTuple):
         # A prompt can fill a block of the cache.
         if self.block <= self.longest or way == PROMPTS:
             return COSTS[way]
-        return f"{_WITHOUT_CACHE[way]}, as enable_prefix_caching is off"
+        return f"{_WITHOUT_CACHE[way]} (enable_prefix_caching is off)"
 
 
 class Output(NamedTuple):
@@ -238,7 +238,7 @@ def objection(question: Prompt, abilities: Abilities) -> str | None:
     tokens = question.context
     context = len(tokens)
     if not context:
-        return "the context has no token, and vLLM takes no empty prompt; use a protocol that begins with BOS or EOS"
+        return "the prompt is empty, which vLLM refuses; use a protocol that begins with BOS or EOS"
     room = 1
     if isinstance(question, Generation):
         room = question.most
@@ -246,18 +246,18 @@ def objection(question: Prompt, abilities: Abilities) -> str | None:
         room = len(question.continuation)
         tokens = np.concatenate([tokens, question.continuation])
     if isinstance(question, Span) and not room:
-        return "the continuation has no token, so that there is nothing to score"
+        return "the continuation has no token, so there is nothing to score"
     wrong = tokens[(tokens < 0) | (tokens >= abilities.vocabulary)]
     if len(wrong):
-        return f"token {wrong[0]} is none of the model's {abilities.vocabulary}; its tokenizer belongs to another model"
+        return f"token {wrong[0]} is not among the model's {abilities.vocabulary}; its tokenizer is another model's"
     if isinstance(question, Mass):
         members = int(np.searchsorted(question.members.ids, abilities.vocabulary))
         if not 0 < members <= MOST_MEMBERS:
-            return f"the total probability of {members} tokens is asked for; vLLM is asked for {MOST_MEMBERS} at most"
+            return f"the question needs the total probability of {members} tokens; vLLM gives {MOST_MEMBERS} at most"
     if context + room > abilities.longest:
         return (
-            f"{context} tokens of context and {room} more do not fit the {abilities.longest} that vLLM takes; name a"
-            " wider window, or a protocol with a shorter prompt"
+            f"{context} tokens of context and {room} more exceed the {abilities.longest} that vLLM takes; "
+            "use a wider window, or a protocol with a shorter prompt"
         )
     return None
 
@@ -425,7 +425,7 @@ def label_request(
         for token in ids:
             if token not in listed:
                 raise Unanswerable(
-                    f"vLLM gives no log-probability of token {token}, though it was asked for"
+                    f"vLLM gave no log-probability of token {token}, though it was requested"
                 )
         first = output.tokens[0]
         nats = {token: number(listed[token][0]) for token in (*ids, first)}
@@ -452,12 +452,10 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
         if list(output.tokens) != trace:
             problem = _first_difference(output.tokens, trace)
             raise Unanswerable(
-                f"vLLM answers with {problem} where {len(trace)} were forced: it did not replay the trace"
+                f"vLLM answered with {problem}, not the {len(trace)} forced: it did not replay the trace"
             )
         if output.finish != "length":
-            raise Unanswerable(
-                f"vLLM ended a forced continuation for another reason than its length ({output.finish})"
-            )
+            raise Unanswerable(f"vLLM ended a forced continuation early ({output.finish})")
         scores = _scores_of(trace, _positions(output, len(context), len(trace)))
         return [scores] * len(parts)
 
@@ -474,7 +472,7 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
 def _first_difference(tokens: Sequence[int], trace: Sequence[int]) -> str:
     for index, (token, forced) in enumerate(zip(tokens, trace, strict=False)):
         if token != forced:
-            return f"token {token} at place {index}"
+            return f"token {token} at position {index}"
     return f"{len(tokens)} tokens"
 
 
@@ -490,11 +488,13 @@ def rows_request(
     def read(output: Output) -> list[TokenScores]:
         _check_prompt(output, len(context) + len(continuation))
         if output.rows is None:
-            raise Unanswerable("vLLM gives no prompt rows, though its cache was not to be read")
+            raise Unanswerable(
+                "vLLM gave no prompt rows, though the request switched its cache off"
+            )
         shape = [len(row) for row in output.rows]
         if shape != [1] * len(continuation):
             raise Unanswerable(
-                f"vLLM gives {len(shape)} prompt rows of another shape than the {len(continuation)} asked"
+                f"vLLM gave {len(shape)} prompt rows of another shape than the {len(continuation)} requested"
             )
         nats = [number(row[0]) for row in output.rows]
         ranks = np.where(np.array(nats) > _HALF, 0, UNKNOWN)
@@ -522,12 +522,12 @@ def prompt_request(context: list[int], continuation: list[int], parts: list[Part
         _check_prompt(output, len(whole))
         if output.cached:
             raise Unanswerable(
-                f"vLLM read {output.cached} tokens of a prompt from its cache, whose rows are not computed"
+                f"vLLM read {output.cached} tokens of a prompt from its cache, so their rows are missing"
             )
         positions = output.prompts or []
         if len(positions) != len(whole):
             raise Unanswerable(
-                f"vLLM gives log-probabilities of {len(positions)} prompt tokens where {len(whole)} were sent"
+                f"vLLM gave log-probabilities of {len(positions)} prompt tokens, but {len(whole)} were sent"
             )
         scores = _scores_of(continuation, list(map(_by_id, positions[len(context) :])))
         return [scores] * len(parts)
@@ -549,12 +549,10 @@ def generation_request(
         tokens = list(output.tokens)
         if len(tokens) > generation.most:
             raise Unanswerable(
-                f"vLLM generates {len(tokens)} tokens where {generation.most} were asked for"
+                f"vLLM generated {len(tokens)} tokens, over the limit of {generation.most}"
             )
         if output.finish not in ("stop", "length"):
-            raise Unanswerable(
-                f"vLLM ended the text for another reason than its end ({output.finish})"
-            )
+            raise Unanswerable(f"vLLM ended the text early ({output.finish})")
         scores = _scores_of(tokens, _positions(output, len(generation.context), len(tokens)))
         scores = scores.first(generation.before_stop(tokens, token_bytes))
         count = len(scores.tokens)
@@ -584,7 +582,7 @@ def _read_served(request: EngineRequest, answer: JSON) -> list[TokenScores]:
     completion = choice(answer)
     content = member(completion, "logprobs", "content")
     if not isinstance(content, list):
-        raise Unanswerable("the server gives no log-probabilities of what it generated")
+        raise Unanswerable("the server sent no log-probabilities of what it generated")
     positions = []
     for position in content:
         others = member(position, "top_logprobs")
@@ -596,7 +594,7 @@ def _read_served(request: EngineRequest, answer: JSON) -> list[TokenScores]:
             listed.append([member(entry, name) for name in names])
         if len({token for token, _, _ in listed}) < _LISTED:
             raise Unanswerable(
-                "the server lists no other token beside one that was forced, so that no rank is known"
+                "the server lists no token beside a forced one, so the rank is unknown"
             )
         positions.append(listed)
     sent = member(answer, "usage", "prompt_tokens")
@@ -615,7 +613,7 @@ def _read_served(request: EngineRequest, answer: JSON) -> list[TokenScores]:
 
 def _check_prompt(output: Output, tokens: int) -> None:
     if output.prompt != tokens:
-        raise Unanswerable(f"vLLM read {output.prompt} tokens where {tokens} were sent")
+        raise Unanswerable(f"vLLM read {output.prompt} tokens, but {tokens} were sent")
 
 
 def _by_id(entries: Any) -> dict[int, tuple[Any, Any]]:
@@ -631,8 +629,8 @@ def _positions(output: Output, prompt: int, count: int) -> list[dict[int, tuple[
     positions = output.logprobs or []
     if len(positions) != count or len(output.tokens) != count:
         raise Unanswerable(
-            f"vLLM gives log-probabilities at {len(positions)} places of {len(output.tokens)} tokens where {count} were"
-            " due"
+            f"vLLM gave log-probabilities at {len(positions)} positions of {len(output.tokens)} tokens, "
+            f"not {count}"
         )
     return list(map(_by_id, positions))
 
@@ -646,7 +644,7 @@ def _scores_of(
     for token, listed in zip(tokens, positions, strict=True):
         if token not in listed:
             raise Unanswerable(
-                f"vLLM gives no log-probability of token {token}, which it was to score"
+                f"vLLM gave no log-probability of token {token}, though it was requested"
             )
         value, rank = listed[token]
         logprob = number(value)

@@ -134,12 +134,12 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     vocabulary; numbers that can't be log-probabilities, and one number in place of all.
     """
     if not files:
-        raise DataError("no file of answers was named")
+        raise DataError("no file of answers was given")
     descriptions = [_read_description(bundle, file, model) for file in files]
     names = list(dict.fromkeys(description.model for description in descriptions))
     if len(names) > 1:
         raise DataError(
-            f"the files are of different models: {listed(names)}; name one model, or import them one by one"
+            f"the files are of different models: {listed(names)}; import them one by one, or name one model"
         )
     intake = _Intake(bundle)
     for file in files:
@@ -150,13 +150,13 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     intake.refuse_ranks()
     if intake.problems:
         where = listed([str(file) for file in files])
-        raise DataError(f"{where} can't be the answers to {bundle.path}", intake.problems)
+        raise DataError(f"{where} does not answer {bundle.path}", intake.problems)
     logprobs = intake.logprobs.astype(np.float32)
     answers = replace(descriptions[0], logprobs=logprobs, ranks=intake.ranks)
     sums = np.count_nonzero(~np.isnan(intake.totals))
     if not sums:
         return answers
-    unknown = f"not known: sums alone of {sums:,} of {bundle.scored.questions:,} questions"
+    unknown = f"unknown: {sums:,} of {bundle.scored.questions:,} questions have sums alone"
     settings = {**answers.settings, "per token": unknown}
     return replace(answers, totals=intake.totals, greedy=intake.greedy, settings=settings)
 
@@ -176,20 +176,18 @@ def write_run(
     blocks = bundle.manifest.blocks
     if len(answers.logprobs) != len(scored):
         raise DataError(
-            f"{bundle.path} asks for {len(scored):,} log-probabilities, and there are {len(answers.logprobs):,}; give"
-            " one for each of its scored tokens"
+            f"{bundle.path} needs {len(scored):,} log-probabilities, and there are {len(answers.logprobs):,}; give "
+            "one for each of its scored tokens"
         )
     check_name(str(out), "the folder of the run")
     for text in (answers.model, answers.engine, *answers.settings, *answers.settings.values()):
         if has_half_character(text):
-            raise DataError(
-                f"{text!r} holds half a character (a lone surrogate), which no file can hold; name it otherwise"
-            )
+            raise DataError(f"{text!r} holds half a character (a lone surrogate); use another name")
     run = bundle.path / RUN
     damaged = damaged_blocks(run, blocks)
     if damaged:
         raise StoreError(
-            f"{damaged[0].path} {damaged[0].reason}; fetch the bundle again from where it was made"
+            f"{damaged[0].path} {damaged[0].reason}; copy the bundle again from where it was made"
         )
     # A second call with the same answers goes on with the run of the first.
     observations = _Observations(bundle, answers)
@@ -209,7 +207,7 @@ def write_run(
                 progress(number, len(blocks))
         if len(folder.manifest.blocks) != len(blocks):
             raise StoreError(
-                f"{out} holds blocks that are not of {bundle.path}; delete it, and import again"
+                f"{out} holds blocks of another bundle than {bundle.path}; delete it, and import again"
             )
         folder.finish()
     return open_run(out)
@@ -260,9 +258,7 @@ class _Observations:
             return table
         questions = pc.index_in(table["key"].combine_chunks(), self._keys)
         if questions.null_count:
-            raise StoreError(
-                f"{path} asks what the rows of the bundle do not; make the bundle again"
-            )
+            raise StoreError(f"{path} does not fit the rows of the bundle; make the bundle again")
         question = questions.to_numpy(zero_copy_only=False).astype(np.int64)
         counts = np.diff(self._starts)[question]
         for name in ("tokens", "sizes"):
@@ -343,22 +339,22 @@ def _read_description(bundle: Bundle, file: Path, model: str | None) -> Answered
         content = read_json(read_text(beside, SETTINGS))
     except FileNotFoundError as error:
         raise DataError(
-            f"{beside} is missing, which says what {file} answers; write {must} there"
+            f"{beside} is missing, so nothing tells what {file} answers; write {must} there"
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{beside} can't be read ({error}); write {must} there") from error
     if not isinstance(content, dict) or not isinstance(content.get(REQUESTS), str):
-        raise DataError(f"{beside} does not say which requests were answered; write {must} there")
+        raise DataError(f"{beside} does not name the answered requests; write {must} there")
     digest = content.pop(REQUESTS)
     if digest != bundle.digest:
         raise DataError(
-            f"{file} answers the requests {digest[:12]}, and {bundle.path} holds {bundle.digest[:12]}; name the bundle "
-            "that the engine read, or have it answer this one"
+            f"{file} answers the requests {digest[:12]}, but {bundle.path} holds {bundle.digest[:12]}. Pass "
+            "the bundle that the engine read, or have it answer this one"
         )
     stated_model = content.pop(MODEL, None)
     name = stated_model if model is None else model
     if not isinstance(name, str) or not name.strip():
-        raise DataError(f"{beside} does not name the model; write {must} there, or name a model")
+        raise DataError(f"{beside} does not name the model; write {must} there, or name the model")
     refuse_secret(name, f"{MODEL} in {beside}", DataError)
     facts = {}
     for key, value in content.items():
@@ -407,7 +403,7 @@ def _read_file(file: Path) -> pa.Table:
     try:
         table = _read_table(file)
     except FileNotFoundError as error:
-        raise DataError(f"there is no file {file}; name the file that the engine wrote") from error
+        raise DataError(f"there is no file {file}; pass the file that the engine wrote") from error
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file} can't be read ({error}); write it again") from error
     names = set(table.column_names)
@@ -417,9 +413,7 @@ def _read_file(file: Path) -> pa.Table:
         try:
             columns[name] = table[name].cast(_TYPES[name]).combine_chunks()
         except pa.ArrowException as error:
-            raise DataError(
-                f"{file}: column {name} holds other things than {_TYPES[name]} ({error})"
-            ) from error
+            raise DataError(f"{file}: column {name} must hold {_TYPES[name]} ({error})") from error
     for name, column in columns.items():
         if "sum_logprob" in names and name in _OPTIONAL:
             continue
@@ -434,7 +428,7 @@ def _read_file(file: Path) -> pa.Table:
 def _read_table(file: Path) -> pa.Table:
     suffix = file.suffix.lower()
     if suffix not in (".parquet", ".csv"):
-        raise DataError(f"{file} is neither .parquet nor .csv; write the answers as one of these")
+        raise DataError(f"{file} is neither .parquet nor .csv; write one of these")
     with open_file(file, TABLE) as content:
         if suffix == ".parquet":
             unpacked(content)
@@ -491,8 +485,8 @@ class _Intake:
         is_unknown = row_index.is_null()
         if row_index.null_count:
             keys = table["key"].combine_chunks().filter(is_unknown).unique().to_pylist()
-            one = "key is no row of the bundle"
-            self._add_problem(len(keys), one, "keys are no rows of the bundle", keys[:_EXAMPLES])
+            one = "key is not in the bundle"
+            self._add_problem(len(keys), one, "keys are not in the bundle", keys[:_EXAMPLES])
         table = table.filter(pc.invert(is_unknown))
         row = row_index.drop_null().to_numpy().astype(np.int64)
         if "sum_logprob" in table.column_names:
@@ -532,7 +526,7 @@ class _Intake:
         is_common = count > SHARE * len(numbers) and value < CERTAIN
         if count == len(numbers) or (len(numbers) >= FEW and is_common):
             self.problems.append(
-                f"{count:,} of {len(numbers):,} {noun} are {value:g}: a placeholder, not what a model says"
+                f"{count:,} of {len(numbers):,} {noun} are {value:g}: a placeholder, not a model's answer"
             )
 
     def refuse_surplus(self) -> None:
@@ -542,7 +536,7 @@ class _Intake:
         _, firsts, position = np.unique(self._places, return_index=True, return_inverse=True)
         totals = np.bincount(position, shares, minlength=len(firsts))
         over = np.flatnonzero(totals > 1 + SURPLUS)
-        why = "more than 1 together (log2 or log10 in the place of nats?)"
+        why = "more than 1 together (log2 or log10 instead of nats?)"
         one = f"place has tokens of probability {why}"
         many = f"places have tokens of probability {why}"
         pattern = f"{_AT} ({{:.2f}})"
@@ -586,8 +580,8 @@ class _Intake:
             is_complete &= pc.list_value_length(table[name]).to_numpy() == expected
         lengths = pc.list_value_length(table["logprobs"]).to_numpy()
         wrong = np.flatnonzero(~is_complete)
-        one = "list has not as many as asked"
-        many = "lists have not as many as asked"
+        one = "list has the wrong length"
+        many = "lists have the wrong length"
         self._refuse(wrong, one, many, "{} ({} of {})", row, lengths, expected)
         columns = {}
         for name in names:
@@ -608,8 +602,8 @@ class _Intake:
         if "rank" in table.column_names:
             rank = table["rank"].to_numpy().astype(np.int64)
             wrong = np.flatnonzero((rank < 1) | (rank > 2**31 - 1))
-            one = "rank is no count from 1 on"
-            self._refuse(wrong, one, "ranks are no counts from 1 on", "{} ({})", row, rank)
+            one = "rank is below 1 or no integer"
+            self._refuse(wrong, one, "ranks are below 1 or no integers", "{} ({})", row, rank)
             self.ranks[scored] = np.clip(rank - 1, 0, 2**31 - 2)[is_usable]
 
     def _take_sums(self, row: Integers, table: pa.Table) -> None:
@@ -634,8 +628,8 @@ class _Intake:
         sizes = np.diff(scored.starts)[question]
         stated_sizes = _integers(table, "num_tokens")[is_usable]
         wrong = np.flatnonzero((stated_sizes >= 0) & (stated_sizes != sizes))
-        one = "sum is of another number of tokens"
-        many = "sums are of other numbers of tokens"
+        one = "sum counts other tokens"
+        many = "sums count other tokens"
         self._refuse(wrong, one, many, "{} ({} of {})", row[is_usable], stated_sizes, sizes)
 
         # The sum of one token is its log-probability.
@@ -678,11 +672,11 @@ class _Intake:
             is_usable = (self._codes[nearest] == codes) & is_inside & ~is_beyond
         is_scored = is_inside & np.isin(where, self._places)
         strange = np.flatnonzero(~is_scored)
-        one = "place is not to be scored"
-        self._refuse(strange, one, "places are not to be scored", _AT, row, position)
+        one = "place is not scored"
+        self._refuse(strange, one, "places are not scored", _AT, row, position)
         different = np.flatnonzero(is_scored & ~is_usable & ~is_beyond)
-        one = "token_id is not what was asked (another tokenizer?)"
-        many = "token_ids are not what was asked (another tokenizer?)"
+        one = "token_id differs from the bundle's (another tokenizer?)"
+        many = "token_ids differ from the bundle's (another tokenizer?)"
         self._refuse(different, one, many, f"{_AT}: {{}}", row, position, token)
         return self._order[nearest[is_usable]], is_usable
 

@@ -295,7 +295,7 @@ def open_bundle(path: str | Path) -> Bundle:
     _check_rows(path / ROWS, bundle.rows, record)
     # The digest holds for the rows in any order, and so for copies in other formats.
     if rows_digest(bundle.rows) != record.digest:
-        raise _damaged(f"the rows of {path} are not those of its digest")
+        raise _damaged(f"the rows of {path} do not match its digest")
     return bundle
 
 
@@ -305,18 +305,18 @@ def _read_record(path: Path) -> BundleRecord:
         content = read_json(read_text(file))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
-            f"{path} is no bundle of requests: it has no {BUNDLE}; make one with `choicewise requests`"
+            f"{path} is not a bundle of requests: it has no {BUNDLE}; make one with `choicewise requests`"
         ) from error
     except OSError as error:
         raise StoreError(f"{file} can't be read: {error.strerror}; make it readable") from error
     except ValueError as error:
         raise _damaged(f"{file} is damaged ({error})") from error
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise StoreError(f"{file} is not about a bundle of Choicewise; choose another folder")
+        raise StoreError(f"{file} does not describe a bundle of Choicewise; choose another folder")
     version = content.pop("version", None)
     if version != VERSION:
         raise StoreError(
-            f"{file} has version {version} of the format, and this Choicewise reads {VERSION}"
+            f"{file} has version {version} of the format, but this Choicewise reads {VERSION}; make the bundle again"
         )
     # Imported here because pydantic takes long to import, and most commands open no bundle.
     from pydantic import TypeAdapter, ValidationError
@@ -364,19 +364,17 @@ def _check_rows(path: Path, rows: pa.Table, record: BundleRecord) -> None:
     overlaps[1:] = (row_of_span[1:] == row_of_span[:-1]) & (start[1:] < stop[:-1])
     _refuse_elements(path, span_offsets, overlaps, "a span overlaps the one before it")
     is_idle = np.diff(span_offsets) + label_counts == 0
-    _refuse_rows(path, is_idle, "no token is to be scored")
+    _refuse_rows(path, is_idle, "no token is scored")
 
     for name, count in count_rows(rows).items():
         stated = getattr(record, name)
         if stated != count:
             raise _damaged(
-                f"{path.with_name(BUNDLE)} says {name} {stated:,}, and {path} has {count:,}"
+                f"{path.with_name(BUNDLE)} states {name} {stated:,}, but {path} has {count:,}"
             )
     vocabulary = record.tokenizer.vocabulary
     if not 0 < vocabulary <= _LARGEST_VOCABULARY:
-        raise _damaged(
-            f"{path.with_name(BUNDLE)} says that its tokenizer has {vocabulary:,} tokens"
-        )
+        raise _damaged(f"{path.with_name(BUNDLE)} states a tokenizer of {vocabulary:,} tokens")
 
 
 # A position and a token are packed into one int64, so that a false vocabulary could overflow it.
@@ -470,4 +468,4 @@ def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], pa.
 
 
 def _damaged(problem: str) -> StoreError:
-    return StoreError(f"{problem}; fetch the bundle again from where it was made, or make it again")
+    return StoreError(f"{problem}; copy the bundle again from where it was made, or make it again")

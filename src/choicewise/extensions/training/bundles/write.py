@@ -109,7 +109,7 @@ def write_bundle(
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StoreError(
-            f"{out} is there already; choose a new folder for the bundle, or delete it first"
+            f"{out} already exists; choose a new folder for the bundle, or delete it first"
         )
     name = str(tokenizer)
     opened = named_tokenizer(name)
@@ -219,7 +219,7 @@ def _window(name: str, window: int | None) -> int:
             return window_of(read_config(folder), folder, window)
     if window is None:
         raise ModelError(
-            f"nothing says how many tokens fit the model of tokenizer {name}; name a window"
+            f"the context length of the model with tokenizer {name} is unknown; pass a window"
         )
     if window < 1:
         raise ModelError(f"window is {window} tokens; it must be at least 1")

@@ -279,10 +279,10 @@ class StopSearch:
         generation = self._generation
         if not generation.stops:
             return False
-        known = len(self._text)
+        length = len(self._text)
         self._text += piece
-        first = max(known - self._overlap, 0)
-        if generation.opened is not None and turns(self._text, known):
+        first = max(length - self._overlap, 0)
+        if generation.opened is not None and turns(self._text, length):
             self._start = split(bytes(self._text), generation.opened).start
             first = 0
         if self._start is None:

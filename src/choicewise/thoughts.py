@@ -110,9 +110,9 @@ def split(text: bytes, opened: str = "") -> Parts:
     return Parts(tuple(thoughts), _outside(thoughts, len(text)), is_open)
 
 
-def turns(text: bytes | bytearray, known: int) -> bool:
-    """Return False if the bytes from ``known`` on do not move the start of :func:`split` back."""
-    first = max(known - _LONGEST_TURN + 1, 0)
+def turns(text: bytes | bytearray, length: int) -> bool:
+    """Return False if bytes after the first ``length`` do not move the start of a split back."""
+    first = max(length - _LONGEST_TURN + 1, 0)
     return any(text.find(turn, first) >= 0 for turn in _TURNS)
 
 

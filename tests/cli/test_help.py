@@ -1,6 +1,7 @@
 """The help of commands: the options that most people need, the names of the others, and all with --help-all."""
 
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def first_sentence(text: str) -> str:
 
 
 def test_the_harness_need_not_be_installed_for_its_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("choicewise.extensions.interop.commands.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
     text = choicewise("lm-eval", "--help", code=0).stdout
     assert "choicewise lm-eval ARGUMENT" in text
     assert install_line("harness") in text

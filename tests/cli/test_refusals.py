@@ -101,7 +101,7 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
 
 
 def test_nothing_that_can_be_asked_is_an_error(tmp_path: Path) -> None:
-    advice = "Use a protocol with reading .*, or another model"
+    advice = "Use another protocol, or another model"
     for protocols, message in (
         ([CHOSEN], f"fake:hash can't run {CHOSEN}: {NO_TEXT}. {advice}$"),
         ([CLOZE], f"fake:hash can't run mmlu/cloze:.* and 9 more protocols: {SHORT}. {advice}$"),

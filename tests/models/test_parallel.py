@@ -78,7 +78,7 @@ def test_only_torchrun_makes_ranks_and_only_auto_shares(monkeypatch: pytest.Monk
     with pytest.raises(ModelError, match="torchrun --nproc-per-node 4 -m choicewise"):
         device_of("cuda:x4")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with pytest.raises(ModelError, match="and here is 1; run: torchrun --nproc-per-node 2"):
+    with pytest.raises(ModelError, match="here is 1; run: torchrun --nproc-per-node 2"):
         device_of("cpu:x2")
 
 

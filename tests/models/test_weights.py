@@ -105,9 +105,7 @@ def test_another_base_model_is_told_and_other_shapes_are_an_error(
     assert read_adapter(other).made_for_another(BASE) == "somebody/another-model"
     assert read_adapter(lora).made_for_another(BASE) is None
     line = ("score", "--model", str(BASE), "--context", "a", "--choice", "b", "--json", "--adapter")
-    assert (
-        "was trained beside somebody/another-model, not" in choicewise(*line, other, code=0).stderr
-    )
+    assert "was trained for somebody/another-model, not" in choicewise(*line, other, code=0).stderr
     for axes, reason in (
         ({"r": 8}, "does not fit the model \\(other shapes than the model: .* has shape"),
         ({"target_modules": ["nowhere"]}, "can't be put into the model: .*nowhere"),

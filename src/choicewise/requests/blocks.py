@@ -501,7 +501,7 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
         layouts = ", ".join(_endpoint_entries(False))
         return f"{model} is no decision endpoint (decisions:URL#NAME); ask a plain model under a layout: {layouts}"
     if lacking[0] == "Span":
-        return f"{model} gives no log-probabilities, which reading {protocol.reading} needs"
+        return f"{model} gives no log-probabilities of continuations, which reading {protocol.reading} needs"
     if lacking[0] == "Generation":
         return f"{model} generates no text, which reading {protocol.reading} needs"
     return (

@@ -144,6 +144,9 @@ class Work:
 TRIED = 16
 """Items whose prompts are shown to a server's client for objections: the first of a section."""
 
+# Readings that fit a line of advice; most models have many more.
+_FEW = 4
+
 
 def refusals(
     model: Model,
@@ -204,7 +207,9 @@ def refuse_all(model: Model, refused: Mapping[str, str]) -> None:
     """Raise ModelError: the model supports none of the protocols."""
     instead = _supported(model)
     readings = supported_readings(model.supports)
-    advice = f"Use a protocol with reading {' or '.join(readings)}, or another model"
+    advice = "Use another protocol, or another model"
+    if len(readings) < _FEW:
+        advice = f"Use a protocol with reading {' or '.join(readings)}, or another model"
     if instead:
         advice = f"Use {', '.join(f'{option} {value}' for option, value in instead.items())}"
     reasons = by_reason(refused)

@@ -200,7 +200,7 @@ def test_steps_make_a_line(bundle: Bundle, tmp_path: Path) -> None:
     assert given == [True, False, True, False, True]
     (training,) = trainings([open_run(asks.folder(step)).manifest for step in (20, 0, 10)])
     assert (training.name, training.unit, training.at) == ("pebble-1m", "step", (0, 10, 20))
-    with pytest.raises(StoreError, match="step10 is there already; .* overwrite"):
+    with pytest.raises(StoreError, match="step10 already exists; .* overwrite=True"):
         asks(model, 10)
     asks(model)
     assert asks.folder(21).is_dir()

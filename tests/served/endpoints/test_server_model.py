@@ -326,9 +326,7 @@ def test_a_bos_that_is_there_twice_is_found() -> None:
     with served(replace(VLLM, bos_always=True)) as model:
         trials = {trial.rung: trial.refused for trial in model.selfcheck.trials}
         assert "an added BOS?" in str(trials["next tokens, prompts as tokens"])
-        assert "[256, 256] before every text" in str(
-            model.objection(Span(ids(256, *b"Where?"), ids(97)))
-        )
+        assert "[256, 256] (BOS)" in str(model.objection(Span(ids(256, *b"Where?"), ids(97))))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])

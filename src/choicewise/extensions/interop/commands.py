@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.terminal import print_json, progress, show, tell
-from choicewise.errors import UsageError, install_line
+from choicewise.errors import UsageError
 from choicewise.util.text import safe, short
 
 if TYPE_CHECKING:
@@ -286,8 +285,12 @@ def lm_eval(
     from choicewise.extensions.interop.lm_eval import run_harness
 
     arguments = arguments or []
-    # With the harness, its own help answers.
-    if arguments in (["--help"], ["-h"]) and find_spec("lm_eval") is None:
+    try:
+        run_harness(arguments)
+    except UsageError as error:
+        # The harness prints its own help, if it is there.
+        if arguments not in (["--help"], ["-h"]):
+            raise
         show(
             "Usage: choicewise lm-eval ARGUMENT...",
             "",
@@ -295,7 +298,5 @@ def lm_eval(
             "An existing line works with `choicewise lm-eval` for `lm_eval` and",
             "`--model choicewise` for `--model hf`.",
             "",
-            f"The harness is not installed. Run: {install_line('harness')}",
+            error.message,
         )
-        return
-    run_harness(arguments)

@@ -325,6 +325,28 @@ def test_out_of_memory_splits_the_pack_and_goes_on(error: Exception) -> None:
     assert 10 < path.budget <= 20
 
 
+def test_out_of_memory_keeps_the_texts_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = network("llama")
+    texts = [Generation(ids(1, 2, 3 + number), 4) for number in range(6)]
+    whole = dict(TreePath(lm, 4096).generate(texts, ()))
+    decoded = list[int]()
+
+    def cramped(*arguments: Any) -> None:
+        decoded.append(len(arguments[3]))
+        if len(decoded) == 3:
+            raise MemoryError
+        _decode(*arguments)
+
+    _decode = paths._decode
+    monkeypatch.setattr(paths, "TOGETHER", 2)
+    monkeypatch.setattr(paths, "_decode", cramped)
+    answers = list(TreePath(lm, 4096).generate(texts, ()))
+    assert sorted(index for index, _ in answers) == list(range(6))
+    assert sum(decoded) == 6 + 2
+    for index, answer in answers:
+        assert answer.tokens.tolist() == whole[index].tokens.tolist()
+
+
 def test_out_of_memory_at_one_token_is_an_error_and_other_errors_are_not_taken_for_it() -> None:
     class Hopeless(paths.PackedPath):
         name = cost = "hopeless"

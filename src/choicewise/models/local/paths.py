@@ -88,10 +88,16 @@ class PackedPath(ComputePath):
         while start < len(tree):
             most = max(attention.SEGMENT, PAIRS // (len(path) + 1))
             pack = next_pack(tree, start, path, min(self.budget, most))
+            answers: list[tuple[int, TokenScores]] = []
             try:
                 hidden, next_past = self.forward(tree, pack, past)
-                answers = list(read(pack, hidden))
+                for answer in read(pack, hidden):
+                    answers.append(answer)
             except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                # Generations that ended before memory ran out are answered.
+                yield from answers
                 self._shrink(error, len(pack))
                 continue
             yield from answers
@@ -161,9 +167,10 @@ class TreePath(PackedPath):
         vocabulary = self.lm.vocabulary
         known = min(vocabulary, len(token_bytes) or vocabulary)
         self.lm.work.planned += len(tree) + sum(generation.limit - 1 for generation in generations)
+        is_waiting = np.ones(len(generations), dtype=np.bool_)
 
         def read(pack: Pack, hidden: torch.Tensor) -> Answers:
-            ending = np.flatnonzero((nodes >= pack.start) & (nodes < pack.stop))
+            ending = np.flatnonzero((nodes >= pack.start) & (nodes < pack.stop) & is_waiting)
             size = min(self.budget, TOGETHER)
             for start in range(0, len(ending), size):
                 part = ending[start : start + size]
@@ -171,6 +178,7 @@ class TreePath(PackedPath):
                 rows = self.lm.tensor(nodes[part] - pack.start, hidden.device)
                 decoding = DecodePass(tree, pack, nodes[part], self._states or [])
                 _decode(self.lm, decoding, hidden.index_select(0, rows), drafts, known)
+                is_waiting[part] = False
                 for index, draft in zip(part.tolist(), drafts, strict=True):
                     self.lm.work.planned -= draft.generation.limit - draft.steps
                     yield index, draft.scores

@@ -28,6 +28,8 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
 from choicewise.questions import Span, TokenScores
 
 WAYS = (TRACE, ROWS, PLACES, PROMPTS)
+TOGETHER = 8
+"""Requests that it computes at once."""
 
 
 def logprobs(tokens: Sequence[int], vocabulary: int) -> np.ndarray:
@@ -53,7 +55,7 @@ class Refused(ValueError):
 
 
 class FakeEngine:
-    """As :class:`choicewise.extensions.endpoints.vllm.process.EngineProcess`; ``dies``: at which batches it dies.
+    """As :class:`choicewise.extensions.endpoints.vllm.process.EngineProcess`; ``dies``: at which end it dies.
 
     ``ways``: what this version has; ``poison``: a token whose request it refuses; ``prompts``: every one that it read.
     """
@@ -70,34 +72,33 @@ class FakeEngine:
         self.options, self.dies, self.poison = dict(options), set(dies), poison
         self.abilities = Abilities(tuple(ways), block, int(options["max_model_len"]), vocabulary)
         self.prompts = list[list[int]]()
-        self.batches = 0
-        self._cache, self._sent = set[tuple[int, ...]](), deque[tuple[int, list[Any]]]()
+        self.ended = self.most_at_once = 0
+        self._cache, self._sent = set[tuple[int, ...]](), deque[tuple[int, Any, Any]]()
 
     def facts(self) -> EngineFacts:
         """What it is."""
         return EngineFacts("0.32.0", "cpu", "float32", self.abilities)
 
-    def send(self, number: int, requests: Sequence[Any]) -> None:
-        """Queue a batch."""
-        self._sent.append((number, [(request.prompt, request.params) for request in requests]))
+    def send(self, number: int, request: Any) -> None:
+        """Add a request."""
+        self._sent.append((number, request.prompt, request.params))
+        self.most_at_once = max(self.most_at_once, len(self._sent))
 
-    def receive(self, number: int) -> list[Output] | str:
-        """The answers to it; those to batches before it are dropped."""
-        while self._sent:
-            at, asked = self._sent.popleft()
-            self.batches += 1
-            if self.batches in self.dies:
-                self._sent.clear()
-                self._cache.clear()
-                raise EngineDied("vLLM ended its process")
-            if at == number:
-                try:
-                    for prompt, params in asked:
-                        self._validate(prompt, params)
-                except Refused as error:
-                    return str(error)
-                return [output_of(self.generate(prompt, params)) for prompt, params in asked]
-        raise AssertionError("nothing was sent")
+    def receive(self) -> tuple[int, Output | str]:
+        """The next request that ends: short ones end first, among those that are computed together."""
+        self.ended += 1
+        if self.ended in self.dies:
+            self._sent.clear()
+            self._cache.clear()
+            raise EngineDied("vLLM ended its process")
+        together = [self._sent[place] for place in range(min(TOGETHER, len(self._sent)))]
+        number, prompt, params = min(together, key=lambda each: each[2].get("max_tokens", 16))
+        self._sent.remove((number, prompt, params))
+        try:
+            self._validate(prompt, params)
+        except Refused as error:
+            return number, str(error)
+        return number, output_of(self.generate(prompt, params))
 
     def close(self) -> None:
         """Nothing to end."""

@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import IO, Any, ClassVar, NoReturn
+from typing import IO, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from choicewise.errors import ChoicewiseError
 
 Record = dict[str, Any]
+_T = TypeVar("_T")
 
 # SIGXCPU, which ends the process when its time is over.
 CPU_SIGNAL = 24
@@ -72,6 +73,8 @@ class BoundedProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = Lock()
         self._closed = False
+        # What was read after the end of the last answer.
+        self._rest = b""
 
     def close(self) -> None:
         """End the process, also in the middle of an answer; later questions raise ``error``."""
@@ -118,6 +121,7 @@ class BoundedProcess:
         self._end = weakref.finalize(self, _end, process)
         if self._closed:
             process.kill()
+        self._rest = b""
         self._receive(process, self.starting)
         return process
 
@@ -137,9 +141,9 @@ class BoundedProcess:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         end = monotonic() + seconds
-        parts = [b""]
-        size = 0
-        while not parts[-1].endswith(b"\n"):
+        parts = [self._rest]
+        size = len(self._rest)
+        while b"\n" not in parts[-1]:
             ready, _, _ = select.select([pipe], [], [], max(end - monotonic(), 0))
             if not ready:
                 self._give_up(f"gives no answer within {seconds:.0f} seconds")
@@ -152,7 +156,8 @@ class BoundedProcess:
             if size > self.limits.answer:
                 self._give_up(f"gives more than {self.limits.answer >> 20} MB")
             parts.append(part)
-        answer: dict[str, Any] = json.loads(b"".join(parts))
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
         failure = answer.get("failed")
         if failure is not None:
             self._give_up(failure)
@@ -177,40 +182,94 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
 
     The limits are the argument of the process.  An answer with ``failed``, a reason, is the last one.
     """
-    limits = Limits(**json.loads(sys.argv[1]))
-    answers = os.fdopen(os.dup(1), "wb")
-    # The output of a library is no answer.
-    os.dup2(2, 1)
-    questions = SimpleQueue[bytes]()
-    Thread(target=_read, args=(questions,), daemon=True).start()
-
-    def send(reply: Record) -> None:
-        answers.write(json.dumps(reply).encode() + b"\n")
-        answers.flush()
-
-    try:
-        answer = prepare()
-        ready = {"ready": "yes"}
-    except Unavailable as reason:
-        ready = {"failed": str(reason)}
-    _limit_process(limits)
-    send(ready)
+    channel = _Channel()
+    answer = channel.prepared(prepare)
     while True:
-        question = json.loads(questions.get())
-        if limits.seconds is not None:
-            _limit_time(limits.seconds)
+        question = json.loads(channel.questions.get())
+        if channel.limits.seconds is not None:
+            _limit_time(channel.limits.seconds)
         try:
             reply = answer(question)
-        except MemoryError:
-            most = "there is"
-            if limits.memory is not None:
-                most = f"{limits.memory >> 20} MB"
-            reply = {"failed": f"takes more than {most} of memory"}
-        except RecursionError:
-            reply = {"failed": "calls itself without end"}
         except Exception as error:
-            reply = {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
-        send(reply)
+            reply = channel.failure(error)
+        channel.send(reply)
+
+
+class Worker(Protocol):
+    """Compute the answers to several questions together, step by step."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Check that a question is under way."""
+
+    def take(self, question: Record) -> Sequence[Record]:
+        """Begin to answer a question; return the answers that are there at once."""
+
+    def step(self) -> Sequence[Record]:
+        """Compute for a while; return the answers that are complete with it."""
+
+
+def serve_together(prepare: Callable[[], Worker]) -> None:
+    """Answer by the worker that ``prepare`` returns, which takes questions while it computes."""
+    channel = _Channel()
+    worker = channel.prepared(prepare)
+    while True:
+        try:
+            replies = list[Record]()
+            while not channel.questions.empty() or not (worker.is_busy or replies):
+                replies += worker.take(json.loads(channel.questions.get()))
+            if worker.is_busy:
+                replies += worker.step()
+        except Exception as error:
+            channel.send(channel.failure(error))
+            channel.wait()
+        channel.send(*replies)
+
+
+class _Channel:
+    """Read questions in a thread, and write answers."""
+
+    def __init__(self) -> None:
+        self.limits = Limits(**json.loads(sys.argv[1]))
+        self.questions = SimpleQueue[bytes]()
+        self._answers = os.fdopen(os.dup(1), "wb")
+        # The output of a library is no answer.
+        os.dup2(2, 1)
+        Thread(target=_read, args=(self.questions,), daemon=True).start()
+
+    def prepared(self, prepare: Callable[[], _T]) -> _T:
+        """Return what ``prepare`` does, and tell that it is ready; wait for the end if it is not."""
+        try:
+            result = prepare()
+        except Unavailable as reason:
+            self.send({"failed": str(reason)})
+            self.wait()
+        _limit_process(self.limits)
+        self.send({"ready": "yes"})
+        return result
+
+    def wait(self) -> NoReturn:
+        """Wait until the process that asks ends this one."""
+        while True:
+            self.questions.get()
+
+    def send(self, *replies: Record) -> None:
+        """Write ``replies``, each on a line."""
+        for reply in replies:
+            self._answers.write(json.dumps(reply).encode() + b"\n")
+        self._answers.flush()
+
+    def failure(self, error: Exception) -> Record:
+        """Return the last answer, which says why there are no more."""
+        match error:
+            case MemoryError():
+                most = "there is"
+                if self.limits.memory is not None:
+                    most = f"{self.limits.memory >> 20} MB"
+                return {"failed": f"takes more than {most} of memory"}
+            case RecursionError():
+                return {"failed": "calls itself without end"}
+        return {"failed": f"fails ({type(error).__name__}: {str(error)[:200]})"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

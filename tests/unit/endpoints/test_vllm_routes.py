@@ -15,7 +15,7 @@ from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.server.faults import Unanswerable
 from choicewise.extensions.endpoints.server.routes import Part
 from choicewise.extensions.endpoints.vllm import vllm_routes
-from choicewise.extensions.endpoints.vllm.engine_model import BATCH, EngineModel
+from choicewise.extensions.endpoints.vllm.engine_model import AT_ONCE, EngineModel
 from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 from choicewise.extensions.endpoints.vllm.process import EngineDied, EngineProcess
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
@@ -416,33 +416,51 @@ def test_what_is_refused_alone_has_no_answer_and_the_others_do() -> None:
     )
 
 
-@pytest.mark.costly("more than a batch of requests")
+@pytest.mark.costly("more requests than are sent at once")
 def test_an_engine_that_dies_is_asked_the_rest_again() -> None:
     said = list[str]()
     asked = EngineModel(FOLDER, window=100, engine=FakeEngine, say=said.append)
     asked.check(1)
     engine = asked._engine
-    engine.dies = {engine.batches + 2, engine.batches + 3}
+    engine.dies = {engine.ended + 20, engine.ended + 21}
     spans = [
-        Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * BATCH + 10)
+        Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * AT_ONCE + 10)
     ]
     answers = dict(asked.answer(spans))
     assert len(answers) == len(spans)
     assert all(
         same(answers[index], true_scores(spans[index], V)) for index in range(0, len(spans), 37)
     )
-    assert sum("again in smaller batches" in line for line in said) == 2
+    assert sum("again, fewer at once" in line for line in said) == 2
     engine.dies = set(range(10_000))
     with pytest.raises(ModelError, match="3 times in a row: vLLM ended its process"):
         dict(asked.answer(spans[:5]))
 
 
+def test_answers_are_given_as_they_end_and_others_take_their_places() -> None:
+    asked = model()
+    asked.check(0)
+    long = [Generation(ids(4, number), 30) for number in range(5)]
+    short = [Generation(ids(5, number), 1) for number in range(5)]
+    order = [index for index, _ in asked.answer([*long, *short])]
+    assert sorted(order) == list(range(10))
+    assert min(order[:3]) >= 5
+    engine = asked._engine
+    spans = [Span(ids(index % 200 + 1, index // 200 + 1), ids(3)) for index in range(AT_ONCE + 50)]
+    answers = asked.answer(spans)
+    next(answers)
+    assert engine.most_at_once == AT_ONCE
+    assert len(dict(answers)) == AT_ONCE + 49
+
+
 def test_answers_that_nobody_read_are_not_those_of_the_next_question() -> None:
     asked = model()
-    spans = [Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * BATCH)]
+    spans = [
+        Span(ids(index % 200 + 1, index // 200 + 1), ids(3, 4)) for index in range(2 * AT_ONCE)
+    ]
     first = asked.answer(spans)
     next(first)
-    first.close()  # a batch is under way
+    first.close()  # requests are under way
     other = Span(ids(201, 2), ids(5, 6))
     assert same(dict(asked.answer([other]))[0], true_scores(other, V))
 

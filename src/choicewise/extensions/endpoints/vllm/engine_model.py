@@ -52,10 +52,10 @@ from choicewise.questions import (
 )
 from choicewise.tokens.tokenizer import Tokenizer
 
-BATCH: Final = 512
-"""Requests of a batch, at most; the next one waits in the engine's process meanwhile."""
+AT_ONCE: Final = 512
+"""Requests at the engine, at most: more than it computes at once, so that it never waits for one."""
 
-BATCH_TOKENS: Final = 1 << 18
+AT_ONCE_TOKENS: Final = 1 << 18
 """Tokens of their prompts, at most, as they are JSON on the way."""
 
 DEATHS: Final = 3
@@ -148,7 +148,7 @@ class EngineModel:
         self.computed = 0
         self.unique = 0
         self.cached = 0
-        # A number is never used again, as batches that nobody waits for may still be under way.
+        # A number is never used again: requests that nobody waits for may still be under way.
         self._numbers = count(1)
 
     @cached_property
@@ -240,7 +240,7 @@ class EngineModel:
     def ask(
         self, route: EngineRoute | TextRoute, questions: Sequence[tuple[int, Prompt]]
     ) -> Answers:
-        """Yield the answers to ``questions`` (index, question), one batch ahead of what is read."""
+        """Yield the answers to ``questions`` (index, question), as they end."""
         assembly = Assembly(lambda reader, output: reader(output), route, questions)
         for request, output in self._outputs(iter(route.requests(questions))):
             yield from assembly.take(request.parts, request.read, output)
@@ -264,51 +264,44 @@ class EngineModel:
     def _outputs(
         self, requests: Iterator[EngineRequest]
     ) -> Iterator[tuple[EngineRequest, Output | Unanswerable]]:
-        """Yield every request with its output, or why vLLM refused it.
+        """Yield every request with its output as it ends, or why vLLM refused it.
 
-        If the engine dies, what was not answered is sent again to a new process, in smaller
-        batches; a refused batch is divided until the request at fault is alone.
+        If the engine dies, what was not answered is sent again to a new process, fewer requests at
+        once, so that the request at fault is alone in the end.
         """
         queue = _Queue(requests, self._numbers)
         deaths = 0
-        while not queue.is_done:
+        while True:
             try:
-                # A batch waits at the engine while another one is computed.
                 while (following := queue.send_next()) is not None:
-                    number, batch = following
-                    self._engine.send(number, batch)
-                if queue.is_done:
+                    self._engine.send(*following)
+                if not queue.sent:
                     return
-                reply = self._engine.receive(queue.sent[0][0])
+                number, reply = self._engine.receive()
             except EngineDied as error:
                 deaths += 1
                 if deaths >= DEATHS:
                     raise ModelError(
                         f"{self.name} failed {deaths} times in a row: {error.message}"
                     ) from error
-                self._say(f"{error.message}; sending its requests again in smaller batches")
-                queue.divide_sent()
+                self._say(f"{error.message}; sending its requests again, fewer at once")
+                queue.send_again()
                 continue
             deaths = 0
-            _, batch = queue.sent.popleft()
-            # One request at fault is enough for vLLM to refuse a batch.
-            if isinstance(reply, str):
-                if len(batch) == 1:
-                    yield batch[0], Unanswerable(f"vLLM refuses the request ({reply})")
-                else:
-                    queue.waiting.extend(_halves(batch))
+            request = queue.take(number)
+            # Nobody waits for it any more.
+            if request is None:
                 continue
-            repeated = []
-            for request, output in zip(batch, reply, strict=True):
-                self.computed += output.computed
-                self.cached += output.cached or 0
-                # The cache had the rows that were wanted, which only computing them gives.
-                if request.retry is not None and output.rows is None:
-                    repeated.append(request.retry)
-                else:
-                    yield request, output
-            if repeated:
-                queue.waiting.append(repeated)
+            if isinstance(reply, str):
+                yield request, Unanswerable(f"vLLM refuses the request ({reply})")
+                continue
+            self.computed += reply.computed
+            self.cached += reply.cached or 0
+            # The cache had the rows that were wanted, which only computing them gives.
+            if request.retry is not None and reply.rows is None:
+                queue.waiting.appendleft(request.retry)
+            else:
+                yield request, reply
 
     def _measured(self) -> SelfCheck:
         """Compare every way with the prompt's own log-probabilities, which read no cache."""
@@ -441,54 +434,41 @@ def _difference(ones: Sequence[Any], others: Sequence[Any]) -> float:
 
 
 class _Queue:
-    """Hold batches of ``requests``: those ``waiting``, and at most two ``sent`` to the engine."""
+    """Hold ``requests``: those ``waiting`` to be sent again, and those ``sent``, by number."""
 
     def __init__(self, requests: Iterator[EngineRequest], numbers: Iterator[int]) -> None:
         self._requests = requests
         self._numbers = numbers
-        self.waiting = deque[list[EngineRequest]]()
-        self.sent = deque[tuple[int, list[EngineRequest]]]()
-        self._has_more = True
+        self._at_once = AT_ONCE
+        self._tokens = 0
+        self.waiting = deque[EngineRequest]()
+        self.sent: dict[int, EngineRequest] = {}
 
-    @property
-    def is_done(self) -> bool:
-        """Check that no request is left, here or at the engine."""
-        return not (self._has_more or self.waiting or self.sent)
-
-    def send_next(self) -> tuple[int, list[EngineRequest]] | None:
-        """Return the next batch and its number; None if there is none, or two are sent."""
-        if len(self.sent) == 2:
+    def send_next(self) -> tuple[int, EngineRequest] | None:
+        """Return the next request and its number; None if there is none, or enough are sent."""
+        if len(self.sent) >= self._at_once or self._tokens >= AT_ONCE_TOKENS:
             return None
-        batch = self.waiting.popleft() if self.waiting else _batch(self._requests)
-        if not batch:
-            self._has_more = False
-            return None
-        self.sent.append((next(self._numbers), batch))
-        return self.sent[-1]
-
-    def divide_sent(self) -> None:
-        """Send what the engine has once more, in halves, before those that wait."""
-        for _, batch in reversed(self.sent):
-            self.waiting.extendleft(reversed(_halves(batch)))
-        self.sent.clear()
-
-
-def _batch(requests: Iterator[EngineRequest]) -> list[EngineRequest]:
-    """Return the next requests that make a batch; empty if there are no more."""
-    batch: list[EngineRequest] = []
-    tokens = 0
-    while len(batch) < BATCH and tokens < BATCH_TOKENS:
-        request = next(requests, None)
+        request = self.waiting.popleft() if self.waiting else next(self._requests, None)
         if request is None:
-            break
-        batch.append(request)
-        tokens += len(request.prompt)
-    return batch
+            return None
+        number = next(self._numbers)
+        self.sent[number] = request
+        self._tokens += len(request.prompt)
+        return number, request
 
+    def take(self, number: int) -> EngineRequest | None:
+        """Return the request of this number, which ended; None for one of another queue."""
+        request = self.sent.pop(number, None)
+        if request is not None:
+            self._tokens -= len(request.prompt)
+        return request
 
-def _halves(batch: list[EngineRequest]) -> list[list[EngineRequest]]:
-    middle = (len(batch) + 1) // 2
-    return [half for half in (batch[:middle], batch[middle:]) if half]
+    def send_again(self) -> None:
+        """Send what the engine has once more, half as many at once, before those that wait."""
+        self._at_once = max(len(self.sent) // 2, 1)
+        self.waiting.extendleft(reversed(self.sent.values()))
+        self.sent.clear()
+        self._tokens = 0
 
 
 def _ends(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:

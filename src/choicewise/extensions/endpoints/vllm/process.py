@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import IO, Any, Final, NoReturn
@@ -30,7 +30,7 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
     rows_request,
     trace_request,
 )
-from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve
+from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve_together
 
 INTERPRETED: Final = "TRITON_INTERPRET"
 """The variable that is 1 if Triton's kernels run in its interpreter, on a machine without a GPU."""
@@ -90,25 +90,19 @@ class EngineProcess(BoundedProcess):
             abilities=Abilities(tuple(ways), block, longest, vocabulary),
         )
 
-    def send(self, number: int, requests: Sequence[EngineRequest]) -> None:
-        """Have batch ``number`` answered, after those that were sent before."""
-        bodies = [[request.prompt, request.params] for request in requests]
-        self._send({"batch": number, "requests": bodies})
+    def send(self, number: int, request: EngineRequest) -> None:
+        """Have request ``number`` answered together with those that are under way."""
+        self._send({"number": number, "prompt": request.prompt, "params": request.params})
 
-    def receive(self, number: int) -> list[Output] | str:
-        """Return the outputs of batch ``number``, or why vLLM refused all of it.
-
-        The outputs of batches before it are dropped.
-        """
-        reply: Record = {}
-        while reply.get("batch") != number:
-            if self._process is None:
-                raise EngineDied("vLLM stopped")
-            reply = self._receive(self._process, self.limits.wait)
+    def receive(self) -> tuple[int, Output | str]:
+        """Return the number of the next request that ended, and its output or why it was refused."""
+        if self._process is None:
+            raise EngineDied("vLLM stopped")
+        reply = self._receive(self._process, self.limits.wait)
         refused = reply.get("refused")
         if isinstance(refused, str):
-            return refused
-        return [Output(*fields) for fields in reply["outputs"]]
+            return reply["number"], refused
+        return reply["number"], Output(*reply["output"])
 
     def _start(self) -> Any:
         process = super()._start()
@@ -184,71 +178,90 @@ def _started(options: Mapping[str, Any]) -> tuple[Any, bool]:
     return LLM(**options), False
 
 
-def _outputs(llm: Any, requests: Sequence[Sequence[Any]]) -> list[Output]:
-    from vllm import SamplingParams
+class EngineWorker:
+    """Add requests to vLLM while it computes others, and return each output as it ends."""
 
-    params = [SamplingParams(**params) for _, params in requests]
-    prompts = [prompt for prompt, _ in requests]
-    inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-    results = llm.generate(inputs, params, use_tqdm=False)
-    if [result.prompt_token_ids for result in results] != prompts:
-        raise RuntimeError("the engine answered other prompts than those sent")
-    return list(map(output_of, results))
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+        self.facts: Record = {}
+        # By vLLM's number of a request, ours and its prompt.
+        self._under_way: dict[str, tuple[int, Sequence[int]]] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Check that a request is under way."""
+        return bool(self._under_way)
+
+    def take(self, question: Record) -> list[Record]:
+        """Add a request; return why vLLM refuses it, or the facts if these are wanted."""
+        if "facts" in question:
+            return [self.facts]
+        number = question["number"]
+        try:
+            self._add(number, question["prompt"], question["params"])
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+            return [{"number": number, "refused": _words(error)}]
+        return []
+
+    def step(self) -> list[Record]:
+        """Compute a token of every request that fits; return the outputs of those that end."""
+        replies = []
+        for result in self._llm.llm_engine.step():
+            if result.finished:
+                number, prompt = self._under_way.pop(result.request_id)
+                if list(result.prompt_token_ids) != list(prompt):
+                    raise RuntimeError("the engine answered other prompts than those sent")
+                replies.append({"number": number, "output": output_of(result)})
+        return replies
+
+    def takes(self, request: EngineRequest) -> bool:
+        """Check that vLLM does not refuse a ``request``, by computing it."""
+        refused = self.take({"number": 0, "prompt": request.prompt, "params": request.params})
+        while self.is_busy:
+            self.step()
+        return not refused
+
+    def _add(self, number: int, prompt: Sequence[int], params: Mapping[str, Any]) -> None:
+        from vllm import SamplingParams
+
+        inputs = {"prompt_token_ids": prompt}
+        (name,) = self._llm.enqueue([inputs], [SamplingParams(**params)], use_tqdm=False)
+        # vLLM adds random letters to the number that results have.
+        self._under_way[name.partition("-")[0]] = (number, prompt)
 
 
-def _takes(llm: Any, request: EngineRequest) -> bool:
-    try:
-        _outputs(llm, [[request.prompt, request.params]])
-    except Exception as error:
-        if not _is_refusal(error):
-            raise
-        return False
-    return True
-
-
-def _prepare() -> Callable[[Record], Record]:
+def _prepare() -> EngineWorker:
     options: dict[str, Any] = json.loads(sys.argv[2])
     if os.environ.get(INTERPRETED) == "1":
         _interpret(options)
     import vllm
 
     llm, replays = _started(options)
-
+    engine = EngineWorker(llm)
     config = llm.llm_engine.vllm_config
     longest = config.model_config.max_model_len
-    if not _takes(llm, label_request(_TRIED, _TRIED, [], [])):
+    if not engine.takes(label_request(_TRIED, _TRIED, [], [])):
         raise Unavailable(
             f"{vllm.__version__} is too old (it has no logprob_token_ids); install a newer one"
         )
     ways = []
-    if replays and _takes(llm, trace_request(_TRIED, _TRIED, [])):
+    if replays and engine.takes(trace_request(_TRIED, _TRIED, [])):
         ways.append(TRACE)
-    if _takes(llm, rows_request(_TRIED, _TRIED, [])):
+    if engine.takes(rows_request(_TRIED, _TRIED, [])):
         ways.append(ROWS)
     block = longest + 1
     if config.cache_config.enable_prefix_caching:
         block = config.cache_config.block_size
     vocabulary = config.model_config.get_vocab_size()
-    facts = {
+    engine.facts = {
         "version": vllm.__version__,
         "device": vllm.platforms.current_platform.device_type,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "abilities": [[*ways, PLACES, PROMPTS], block, longest, vocabulary],
     }
-
-    def answer(question: Record) -> Record:
-        if "facts" in question:
-            return facts
-        batch = question["batch"]
-        try:
-            return {"batch": batch, "outputs": _outputs(llm, question["requests"])}
-        except Exception as error:
-            # The engine failed in a step, after which it never answers.
-            if not _is_refusal(error) or llm.llm_engine.has_unfinished_requests():
-                raise
-            return {"batch": batch, "refused": _words(error)}
-
-    return answer
+    return engine
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -265,4 +278,4 @@ def _words(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    serve(_prepare)
+    serve_together(_prepare)

@@ -230,8 +230,7 @@ def way_of(span: Span, abilities: Abilities) -> str:
 def objection(question: Prompt, abilities: Abilities) -> str | None:
     """Return why ``question`` can't be asked, or None.
 
-    vLLM cuts a trace that does not fit without a word, and a request that it refuses takes the
-    answers of all others in its batch with it, so everything is checked before it is sent.
+    Everything is checked before it is sent: vLLM cuts a trace that does not fit without a word.
     """
     if not isinstance(question, Span | Mass | Generation):
         return f"vLLM can't be asked a {type(question).__name__}"

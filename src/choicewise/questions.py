@@ -275,7 +275,7 @@ class StopSearch:
             self._start = split(b"", generation.opened).start
 
     def add(self, piece: bytes) -> bool:
-        """Add the bytes of a token; return True if the text contains a stop after its thought."""
+        """Add the bytes of a token; return True if they complete a stop after the thought."""
         generation = self._generation
         if not generation.stops:
             return False

@@ -121,7 +121,7 @@ def test_code_of_its_own_is_refused(hub: Hub, tmp_path: Path) -> None:
     assert check_model(wanted("merrow/known"), POLICY)
     folder = shutil.copytree(FOLDER, tmp_path / "own")
     (folder / "config.json").write_text(OWN_CODE)
-    assert "brings its own code" in refused(str(folder), Policy(("**",)))
+    assert "needs code of its own" in refused(str(folder), Policy(("**",)))
 
 
 def test_weights_that_are_no_safetensors_are_refused(hub: Hub, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_whose_fault_it_is_and_that_of_the_hub_is_not_the_model_s(
 
 HUB: dict[str, tuple[dict[str, bytes | str], str]] = {
     "merrow/large": ({**FILES, "model.safetensors": bytes(WEIGHTS + 1)}, "is too large"),
-    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "brings its own code"),
+    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "needs code of its own"),
     "merrow/pickled": ({**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
     "merrow/damaged": (
         {**FILES, "model.safetensors": b"no safetensors"},

@@ -44,7 +44,7 @@ from choicewise.models.local.devices import PACKS, TOGETHER, to_device
 from choicewise.models.local.flex import block_mask, flex
 from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory
 from choicewise.models.local.varlen import Call, flash, layout
-from choicewise.questions import Answers, Generation, Ids, Mass, Span
+from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
 
 _MASKED_TOKENS: Final = 512
 """Tokens of a pack with a dense mask, which costs the square of its length."""

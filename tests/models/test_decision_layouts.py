@@ -169,7 +169,7 @@ def test_a_base_model_has_no_such_layout_and_is_refused_by_name(tmp_path: Path) 
     recipes = resolve("decision/vllm-0.32:choice")
     with pytest.raises(
         ModelError,
-        match=r"can't run decision/vllm-0.32:choice: .* no chat template .* under .*vllm-0.32-no-chat",
+        match=r"can't run decision/vllm-0.32:choice: .* no chat template .*vllm-0.32-no-chat",
     ):
         evaluate(
             model=MODEL,

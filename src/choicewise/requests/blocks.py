@@ -494,12 +494,12 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
         return None
     if Decision in supports and Span not in supports:
         return (
-            f"{model} is a decision endpoint, which gives a probability per option and no log-probability of any text; "
-            f"it can be asked under {' and '.join(_endpoint_entries(True))}"
+            f"{model} is a decision endpoint without log-probabilities of texts; "
+            f"use {' or '.join(_endpoint_entries(True))}"
         )
     if needs == (Decision,):
         layouts = ", ".join(_endpoint_entries(False))
-        return f"{model} is no decision endpoint (decisions:URL#NAME); ask a plain model under a layout: {layouts}"
+        return f"{model} is no decision endpoint (decisions:URL#NAME); use a layout: {layouts}"
     if lacking[0] == "Span":
         return f"{model} gives no log-probabilities of continuations, which reading {protocol.reading} needs"
     if lacking[0] == "Generation":
@@ -533,8 +533,8 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
     # Labels are scored by their tokens, which follow from the text that only the server has.
     if template is not None and template.is_served and protocol.boundary in LABELLED:
         return (
-            f"the server of {model} renders the chat, so which token a label is after it is not known; name the "
-            "tokenizer of a model with a chat template"
+            f"the server of {model} renders the chat, which hides the tokens of labels; "
+            "name the tokenizer of a model with a chat template"
         )
     if protocol.chat == "none":
         return None
@@ -542,14 +542,16 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
         holes_of_header = holes(protocol.header)
         shows_item = "question" in holes_of_header or "options" in holes_of_header
         if shows_item and not template.takes_system:
-            return f"the chat template of {model} takes no system text, in which this protocol asks the question"
+            return (
+                f"the chat template of {model} takes no system text, which holds the question here"
+            )
         return None
     plain = ""
     if protocol.boundary in LABELLED:
-        plain = f"; as plain text it is asked under {', '.join(_layouts_without_chat())}"
+        plain = f"; for plain text use {', '.join(_layouts_without_chat())}"
     return (
-        f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), so it is "
-        f"no chat model, and this is a chat{plain}"
+        f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), "
+        f"and this protocol is a chat{plain}"
     )
 
 
@@ -578,8 +580,8 @@ def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) 
     if reading.along:
         if template.text and not opened and not template.may_think:
             return (
-                f"the chat template of {model} knows no thought, along which reading {protocol.reading} would ask; use "
-                "reading loglikelihood, or a model that thinks"
+                f"the chat template of {model} knows no thought for reading {protocol.reading}; "
+                "use reading loglikelihood, or a model that thinks"
             )
         template.closing(arguments)
     elif protocol.thought == "close" and (opened or not template.text):
@@ -620,7 +622,7 @@ def request_source(
         if requests.digest == protocol.requests:
             return requests
     raise ProtocolError(
-        f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere and are not at hand; "
+        f"the requests {protocol.requests[:12]} of a protocol were rendered elsewhere; "
         "pass them to evaluate(rendered=[...])"
     )
 

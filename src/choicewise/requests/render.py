@@ -217,8 +217,8 @@ class TemplateSource:
 
     def _shown_to_itself(self, item: Item) -> DataError:
         return DataError(
-            f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has the same question, "
-            "choices and answer, which would be shown; remove the row there, or skip bad items"
+            f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has it, too; "
+            "remove the row there, or skip bad items"
         )
 
 

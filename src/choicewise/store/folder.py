@@ -469,8 +469,8 @@ def continued(
 def _check_same_run(path: Path, existing: Manifest, wanted: Manifest) -> None:
     if existing.imported is not None and wanted.imported is None:
         raise StoreError(
-            f"{path} holds what was imported from {existing.imported.tool}, of {existing.model.name} on "
-            f"{existing.dataset.name}: a model can't continue it; choose another folder"
+            f"{path} is an import from {existing.imported.tool} ({existing.model.name} on "
+            f"{existing.dataset.name}), which a model can't continue; choose another folder"
         )
     check_shard(path, existing, wanted)
     _check_server(path, existing, wanted)
@@ -516,8 +516,8 @@ def _continued_files(
     lost = sorted({block.split for block in existing.blocks} - set(items))
     if lost:
         raise StoreError(
-            f"{path / ITEM_FILE} is damaged and can be written again only when all splits of the run are tested; "
-            f"repeat the run with a protocol that tests split {', '.join(lost)}, too"
+            f"{path / ITEM_FILE} is damaged, and rewriting it needs all splits of the run; "
+            f"add a protocol that tests split {', '.join(lost)}"
         )
     return {**existing.files, **write_items(path, chain.from_iterable(items.values()))}
 

@@ -49,7 +49,7 @@ def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(
     assert values(run) == values(open_run(out))
     with pytest.raises(StoreError, match="asked here"):
         import_log(path, study.hash)
-    with pytest.raises(StoreError, match="imported from a table"):
+    with pytest.raises(StoreError, match="import from a table"):
         evaluate(model="fake:hash", data=study.data, protocols=["mmlu/original"], out=out)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from choicewise.errors import UsageError
+from choicewise.errors import ProtocolError, UsageError
 from choicewise.protocols.between import End, apply_metrics, under_metrics
-from choicewise.protocols.catalogue import names, one
+from choicewise.protocols.catalogue import names, one, variant_of
 from choicewise.protocols.protocol import signature
 from choicewise.results.compare import Comparison, comparisons
 from choicewise.results.ladder import BothWays, both_ways
@@ -65,13 +65,21 @@ def named_end(text: str, run: Run) -> tuple[End, str]:
         if run.on_its_split(published).get(text) != protocol:
             return End(text, protocol, text), signature(protocol)
         return one(text), text
-    end = one(text)
-    meanings = meanings_of(end.name, run)
+    try:
+        end = one(text)
+    except ProtocolError:
+        # The catalogue does not know the name of a file's protocol.
+        if variant_of(text, run.protocols, str(run.folder)) is None:
+            raise
+        end = None
+    meanings = meanings_of(text if end is None else end.name, run)
     warn_of_variants(meanings, run.folder)
     (meaning,) = meanings
-    if meaning.name == meaning.meant:
+    if end is not None and meaning.name == meaning.meant:
         return end, text
-    return End(meaning.name, meaning.protocol, meaning.name), meaning.name
+    is_catalogued = meaning.meant in names().values()
+    word = meaning.name if is_catalogued else signature(meaning.protocol)
+    return End(meaning.name, meaning.protocol, meaning.name), word
 
 
 def refuse_same(start: End, end: End) -> None:

@@ -8,6 +8,7 @@ import pytest
 import choicewise
 import choicewise.page
 from choicewise.errors import UsageError
+from choicewise.protocols.protocol import parse_signature
 from choicewise.running.front import named_end
 
 QUIZ = """question,A,B,C,D,answer
@@ -71,6 +72,20 @@ def test_an_end_of_a_ladder_is_named_as_it_can_be_typed_again(runs: list[choicew
     with pytest.warns(UserWarning, match="only variant"):
         end, word = named_end("mmlu/original", runs[0])
     assert (end.name, word) == (PROTOCOLS[0], PROTOCOLS[0])
+
+
+def test_an_end_of_a_file_is_found_by_its_name_and_typed_by_its_signature(tmp_path: Path) -> None:
+    data = tmp_path / "quiz.csv"
+    data.write_text(QUIZ)
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "mmlu/original"\n[protocol]\nletters = "WXYZ"\n')
+    plan = {"models": ["fake:hash"], "protocols": [str(file)], "data": [str(data)]}
+    (run,) = choicewise.sweep(plan, tmp_path / "out")
+    for text in ("mine", str(file)):
+        with pytest.warns(UserWarning, match="only variant"):
+            end, word = named_end(text, run)
+        assert end.name == "mine@shots=0"
+        assert parse_signature(word) == end.protocol
 
 
 def test_a_page_is_written_though_a_package_has_its_name(

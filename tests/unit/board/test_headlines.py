@@ -15,7 +15,12 @@ import pytest
 
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.analyses.invariance import panels
-from choicewise.extensions.board.headlines import headlines, headlines_record, mean_ranges
+from choicewise.extensions.board.headlines import (
+    headlines,
+    headlines_record,
+    lead_sentence,
+    mean_ranges,
+)
 from choicewise.extensions.board.library import Library, disputed
 from choicewise.extensions.board.model import ListedRun, Snapshot, State, board, slug
 from choicewise.extensions.board.pages import Links, board_page
@@ -152,6 +157,23 @@ def test_the_range_of_a_rank_is_known_and_told(snapshot: Snapshot) -> None:
         == seen.lines[0].rank_low
     )
     assert mean_ranges(snapshot.board, seen.measured, lambda run: None) == {}
+
+
+def test_the_first_line_names_who_leads_significantly(snapshot: Snapshot) -> None:
+    seen = headlines(snapshot.board, View(), snapshot.means)
+    (better, worse) = seen.lines
+    one = replace(better, rank=1, rank_low=1, rank_high=1)
+    other = replace(worse, rank=2, rank_low=2, rank_high=2)
+    assert lead_sentence(replace(seen, lines=(one, other))).startswith(f"{one.line.model} leads")
+    level = replace(other, rank_low=1)
+    assert "all 2 models" in lead_sentence(replace(seen, lines=(one, level)))
+    third = replace(other, rank=3, rank_low=3, rank_high=3)
+    assert "2 of 3 models" in lead_sentence(replace(seen, lines=(one, level, third)))
+    untested = replace(seen, lines=(one, replace(other, rank_low=None)))
+    assert lead_sentence(untested).startswith(f"{one.line.model} is ahead")
+    assert lead_sentence(replace(seen, lines=(one,))) == ""
+    page = board_page(snapshot, View(), LINKS)
+    assert lead_sentence(seen) in page
 
 
 def test_the_board_opens_on_it_and_then_shows_each_protocol(snapshot: Snapshot) -> None:

@@ -139,6 +139,22 @@ def _visible_cells(line: Line, ids: Sequence[str], view: View) -> dict[str, Cell
     return cells
 
 
+def lead_sentence(table: Headlines) -> str:
+    """Return who leads the table, and if that is significant; an empty text if no two models have a rank."""
+    ranked = [line for line in table.lines if line.rank is not None]
+    if len(ranked) < 2:
+        return ""
+    if any(line.rank_low is None for line in ranked):
+        best = min(ranked, key=lambda line: line.rank or 0)
+        return f"{best.line.model} is ahead; tests of its lead are still being computed."
+    candidates = [line for line in ranked if line.rank_low == 1]
+    if len(candidates) == 1:
+        return f"{candidates[0].line.model} leads significantly."
+    if len(candidates) == len(ranked):
+        return f"No clear winner: all {len(ranked)} models could rank first."
+    return f"No clear winner: {len(candidates)} of {len(ranked)} models could rank first."
+
+
 def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:
     """Return the table in the state ``view`` as plain data; shares of 1."""
     table = headlines(snapshot.board, view, snapshot.means)

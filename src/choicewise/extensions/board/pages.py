@@ -7,8 +7,8 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from choicewise import __version__
 from choicewise.errors import UsageError
-from choicewise.extensions.board.headlines import headlines, headlines_record
+from choicewise.extensions.board.headlines import headlines, headlines_record, lead_sentence
 from choicewise.extensions.board.model import Cell, Column, ListedRun, Snapshot, Spread, State, slug
 from choicewise.extensions.board.records import (
     AskedProtocol,
@@ -355,6 +355,11 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         rows += [cell.row for cell in headline.cells.values() if cell.row is not None]
     # Only warnings that a visible number has are explained.
     raised = _raised(rows)
+    # Who leads does not depend on the models that a search hides.
+    everyone = headlines(board, replace(view, model="", warning=""), snapshot.means)
+    parts = dict.fromkeys((column.key.part, column.dataset) for column in board.columns)
+    chosen_parts = [part for part, _ in parts if not view.data or part.id in view.data]
+    digests = {part.data for part in chosen_parts}
     return rendered(
         "board.html.j2",
         snapshot,
@@ -367,7 +372,12 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         order_headlines=partial(order_of, first),
         headings=headings(board, visible.columns),
         families=Counter(column.family for column in board.columns),
-        parts=dict.fromkeys((column.key.part, column.dataset) for column in board.columns),
+        parts=parts,
+        chosen_parts=chosen_parts,
+        chosen_runs=[run for run in board.runs if not view.data or _is_of(run, digests)],
+        chosen_columns=[column for column in board.columns if column.key.part in chosen_parts],
+        chosen_models={line.line.model for line in everyone.lines} if view.data else board.models,
+        lead=lead_sentence(everyone),
         sorted_by=partial(sorted_by, visible),
         order_of=partial(order_of, visible),
         is_shown=is_shown,
@@ -377,6 +387,11 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         State=State,
         **further,
     )
+
+
+def _is_of(run: ListedRun, digests: Collection[str]) -> bool:
+    """Check that a run is of data with one of these digests; one that can't be read may be of any."""
+    return run.manifest is None or run.manifest.dataset.digest in digests
 
 
 def rendered(template: str, snapshot: Snapshot, links: Links, **context: Any) -> str:

@@ -748,4 +748,4 @@ def test_ctrl_c_ends_the_command_and_its_processes(runs: Path) -> None:
     code, told, remaining = served_until(signal.SIGINT, runs / "one <b>")
     assert (code, remaining) == (0, [])
     assert [word for word in ("Traceback", "interrupted") if word in told] == []
-    assert "Ctrl-C ends it" in told
+    assert "Ctrl-C" in told

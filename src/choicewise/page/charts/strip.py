@@ -392,16 +392,20 @@ def _names(
 
 
 def _without_covered(records: Records, names: Records) -> list[Record]:
-    """Return the records without the names of published numbers that a name of the same lane covers."""
-    begins = {}
+    """Return the records without the names of published numbers that a name of their lane covers."""
+    spans = {}
     for name in names:
-        if name["side"] == "before":
-            begins[name["lane"]] = name["at"] - (chart.em(name["label"]) + 1) / _PLOT
+        width = (chart.em(name["label"]) + 1) / _PLOT
+        begin = name["at"] - width if name["side"] == "before" else name["at"]
+        spans[name["lane"]] = (begin, begin + width)
     kept = []
     for record in records:
-        limit = begins.get(record["lane"], math.inf) if record["kind"] == "name" else math.inf
-        if limit == math.inf or record["at"] + (chart.em(record["label"]) + 1) / _PLOT < limit:
-            kept.append(record)
+        if record["kind"] == "name" and record["lane"] in spans:
+            begin, end = spans[record["lane"]]
+            width = (chart.em(record["label"]) + 1) / _PLOT
+            if record["at"] < end and record["at"] + width > begin:
+                continue
+        kept.append(record)
     return kept
 
 

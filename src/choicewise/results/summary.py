@@ -27,7 +27,7 @@ import pyarrow as pa
 from choicewise.errors import StoreError
 from choicewise.ports import Statistic, all_of, find, source_digest
 from choicewise.protocols.between import apply_metrics
-from choicewise.protocols.protocol import OPEN_AXES, addition_of
+from choicewise.protocols.protocol import OPEN_AXES, Protocol, addition_of
 from choicewise.records import ITEM_FILE, SUMMARY, BlockRecord, Manifest
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
@@ -92,19 +92,20 @@ def keep_summary(run: Run) -> Summary:
     """
     if list(run.protocols) != list(run.manifest.protocols):
         return summary_of(run)
-    statistics: list[Statistic] = []
+    parts: dict[Statistic, Mapping[str, Protocol]] = {}
     if count_items(run.manifest.blocks) >= MANY:
-        statistics = all_of(Statistic)
-    parts = [statistic.protocols(run.protocols) for statistic in statistics]
-    if any(parts):
-        read_together(run, [run.protocols, *parts])
+        for statistic in all_of(Statistic):
+            protocols = statistic.protocols(run.protocols)
+            # A run that was interrupted may not have made the requests yet.
+            if protocols and not run.lacking(protocols):
+                parts[statistic] = protocols
+        read_together(run, [run.protocols, *parts.values()])
     summary = summary_of(run)
     if summary.damages:
         return summary
     kept = {}
-    for statistic, protocols in zip(statistics, parts, strict=True):
-        if protocols:
-            kept[statistic.name] = statistic.data(run.under(protocols))
+    for statistic, protocols in parts.items():
+        kept[statistic.name] = statistic.data(run.under(protocols))
     summary = replace(summary, statistics=kept)
     return replace(summary, manifest=_list_summary(run, summary))
 

@@ -174,10 +174,11 @@ def evaluate(
         progress = ProgressReport(model.name, computed=lambda: model.computed)
     elif not progress:
         progress = _silent
+    tell = say or _silent
     if not isinstance(executor, str):
-        return compute(task, Path(out), executor, progress, say or _silent)
+        return compute(task, Path(out), executor, progress, tell)
     with executor_port.pool(arguments.workers, Sharing()) as pool:
-        return compute(task, Path(out), pool, progress, say or _silent)
+        return compute(task, Path(out), pool, progress, tell)
 
 
 def _check_lists(

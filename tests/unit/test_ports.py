@@ -42,6 +42,7 @@ from choicewise.running.job import job_of
 from choicewise.running.shards import Share, share_of
 from choicewise.running.tasks import split_tasks
 from choicewise.scoring.extract import RULES
+from choicewise.store.folder import write_manifest
 from choicewise.table import as_json
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu
@@ -275,6 +276,11 @@ def test_a_statistic_is_kept_in_the_summary(
     assert summarize(run.folder).statistics["doubts"] == computed["doubts"]
     stranger.clear()
     assert "doubts" not in summarize(run.folder).statistics
+    # An interrupted run has not made all requests.
+    blocks = tuple(replace(block, asks=()) for block in run.manifest.blocks)
+    write_manifest(run.folder, replace(run.manifest, blocks=blocks, complete=False))
+    (run.folder / "summary.parquet").unlink()
+    assert summarize(run.folder).statistics == {}
 
 
 def test_a_statistic_of_a_pair_stands_below_its_comparison(

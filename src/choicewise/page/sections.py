@@ -572,7 +572,7 @@ def step_table(records: Sequence[Record]) -> list[list[str]]:
 def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
     """Return the two numbers whose ladder is drawn first, the lower one first; None if there are not two.
 
-    They are headlines of two families if there are some, those with the fewest axes in one step.
+    They are headlines of two families if there are some: two that differ, with the fewest axes in one step.
     """
     values = {row.identity.protocol: row.value for row in run.rows if not math.isnan(row.value)}
     headlines = set()
@@ -581,14 +581,15 @@ def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
         if first is not None:
             headlines.add(first.identity.protocol)
     best = None
-    best_key = (False, 0, 0, -1.0)
+    best_key = (False, False, 0, 0, 0.0)
     for (start, end), way in steps.ways.items():
         if start not in values or end not in values or values[start] > values[end]:
             continue
         most_axes = max(len(steps.steps[step]["axes"]) for step in pairwise(way))
         # Ways of more steps than a reader follows are not better.
         length = min(len(way), 4)
-        key = ({start, end} <= headlines, -most_axes, length, values[end] - values[start])
+        difference = values[end] - values[start]
+        key = ({start, end} <= headlines, difference > 0, -most_axes, length, difference)
         if best is None or key > best_key:
             best = (start, end)
             best_key = key

@@ -382,7 +382,7 @@ def test_the_command_line_asks_in_chats(tmp_path: Path) -> None:
         code=0,
     )
     assert {row["protocol"] for row in json.loads(told.stdout)} == {"mmlu/original+turns"}
-    assert "takes no system text; none is sent under mmlu/original+turns" in told.stderr
+    assert "none is sent under mmlu/original+turns" in told.stderr
     first, *_ = choicewise(
         "prompts", *line, "--protocol", "mmlu/original+turns", code=0
     ).stdout.splitlines()

@@ -241,7 +241,7 @@ def test_the_command_line_scores_and_says_what_can_be_asked(saved_model: Saved) 
     assert (checked["readings"], checked["rung"]) == ([*READINGS], "padded")
     assert 0 < checked["noise"] < 1e-3
     told = choicewise("check", "--model", folder).stdout
-    assert f"can be asked with: {', '.join(READINGS)}" in " ".join(told.split())
+    assert f"readings of bert: {', '.join(READINGS)}" in " ".join(told.split())
 
 
 @pytest.mark.parametrize("family", [*MASKED_FAMILIES, *TWO_PART_FAMILIES])

@@ -171,7 +171,7 @@ def test_the_endpoint_is_the_last_rung_of_a_ladder(
     )
     assert [(each["own"], each["verdict"]) for each in told["served"]] == [(LAYOUT, "within noise")]
     refused = choicewise("ladder", *ends, own.folder, "--served", own.folder, code=2).stderr
-    assert "is no run of a decision endpoint" in refused
+    assert "--served needs a decision endpoint's run" in refused
 
 
 def test_runs_on_other_data_or_of_other_kinds_are_refused(

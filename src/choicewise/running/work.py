@@ -41,7 +41,6 @@ from choicewise.requests.request import BlockPrompt
 from choicewise.results.run import by_reason, refused_lines
 from choicewise.store.folder import RunFolder
 from choicewise.tokens.byte_coverings import ByteProbability, parts
-from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
 
 Stretch = tuple[Section, int, int, list[RequestSpec]]
@@ -230,7 +229,8 @@ def _supported(model: Model) -> dict[str, str]:
         return {}
     instead = {"protocol": "options/free-simple-evals"}
     # The template of a served chat model is the server's, and its completions may be absent.
-    if isinstance(model.tokenizer.chat, ServedChat):
+    template = model.tokenizer.chat
+    if template is not None and template.is_served:
         instead["chat"] = "message"
     return instead
 

@@ -56,9 +56,6 @@ def main() -> None:
             "questions" in one for one in found
         ):  # figures of before lack them
             parts.insert(1, f"## In short\n\n{ratios(found)}\n")
-        if file.stem == "cluster":
-            page = HERE.parent / "docs" / "cluster.md"
-            page.write_text(in_plan(page.read_text(), found))
         if file.stem == "cards":
             write_cards(found)
             continue
@@ -66,7 +63,6 @@ def main() -> None:
             "board": board,
             "board_requests": board_requests,
             "chains": chains,
-            "cluster": cluster,
             "demo": demo,
             "gpu": gpu,
             "host": host,
@@ -76,7 +72,6 @@ def main() -> None:
         }
         pages |= {
             "board_requests": board_requests,
-            "parallel": parallel,
             "report": report,
             "server": server,
             "side_by_side": side_by_side,
@@ -99,20 +94,6 @@ def with_cards(text: str, found: Mapping[str, Any]) -> str:
     for name, lines in cards_page.tables(found).items():
         marks = f"<!-- {name} -->", f"<!-- /{name} -->"
         text = _between(text, marks, "\n".join(["", *lines, "", ""]), "docs/real-models.md")
-    return text
-
-
-def in_plan(text: str, found: Mapping[str, Any]) -> str:
-    """The page about clusters with its tables between their marks; ValueError where it lacks one."""
-    tables = {
-        "counted": counted_briefly,
-        "shapes": shapes,
-        "large": planned_large,
-        "thousand": planned_thousand,
-    }
-    for name, table in tables.items():
-        marks = f"<!-- {name} -->", f"<!-- /{name} -->"
-        text = _between(text, marks, "\n".join(["", *table(found), "", ""]), "docs/cluster.md")
     return text
 
 
@@ -619,186 +600,6 @@ def vllm(found: Mapping[str, Any]) -> str:
             "",
         ]
     )
-
-
-PARALLEL = """\
-## parallel: `python benchmarks/parallel.py`
-
-Two workers of one thread each against one such worker (`choicewise run --executor ray --workers 2`, `--workers 1`) on
-five-shot MMLU with the texts of the answers scored, in alternating turns. Throughput is that of the whole commands
-after their start (Ray, the replicas and their models), which is what the same command takes for two subjects.
-Self-checks are not counted as computed.
-"""
-
-
-def parallel(found: Sequence[Mapping[str, Any]]) -> str:
-    """One row an executor."""
-    head = (
-        "| executor | model | questions | unique tokens | throughput of two ÷ one | whole commands | "
-        "computed ÷ unique, one worker | two | seconds one, two | target |"
-    )
-    rows = []
-    for one in found:
-        targets, turn = one["targets"], one["turns"][-1]
-        cells = [
-            *(one[name] for name in ("executor", "model")),
-            f"{one['questions']:,}",
-            f"{one['unique']:,}",
-            *(_spread(one[name], 2) for name in ("two / one", "two / one, whole")),
-            *(
-                _spread(one[name], 3)
-                for name in ("computed by 1 / unique", "computed by 2 / unique")
-            ),
-            f"{turn['1 long s']:.0f}, {turn['2 long s']:.0f}",
-            f"≥ {targets[0]}, ≤ {targets[1]}" if targets else "",
-        ]
-        rows.append(f"| {' | '.join(map(str, cells))} |")
-    return _section(PARALLEL, found, head, rows)
-
-
-CLUSTER = """\
-## cluster: `python benchmarks/cluster.py`
-
-What [Planning a cluster](cluster.md) rests on: whole evaluations counted with the tokenizer of GPT-NeoX, small runs on
-this machine against the simulation of the scheduler (`benchmarks/scheduler.py`), and large ones simulated.
-"""
-COUNTED = """\
-Counted (`--only counts`): the driver's CPU seconds are rendering, tokenizing, cutting and writing, without a model;
-bytes sent are token ids, every context once a shard; shards are those of a CPU and of a GPU, and the last column is
-what they compute twice.
-"""
-SIMULATED_RUNS = """\
-Measured and predicted (`--only runs`): the simulation is given the start and the speed of one worker, and the speed of
-one while two commands run at once, each from other runs than those below.
-"""
-PLANNED = """\
-Simulated (`--only plans`), on 8 nodes of 8 H200, with assumptions that nothing here has measured: 989 TFLOP/s of a GPU
-in dense bfloat16 (NVIDIA's data sheets of H100 and H200 SXM), of which a run reaches 40 %; 2 GB/s of weights from disk
-for each replica; 20 s of importing and 60 s of the self-check. `python benchmarks/gpu.py` measures the first two on a
-GPU. The floor is the time of the products alone on all 64 GPUs.
-"""
-
-
-def cluster(found: Mapping[str, Any]) -> str:
-    """Tables of what was counted, measured and simulated."""
-    lines = [CLUSTER, _machine(found), ""]
-    if "counts" in found:
-        lines += [COUNTED, *_counted(found["counts"])]
-    if "runs" in found:
-        lines += [SIMULATED_RUNS, *_small_runs(found["runs"])]
-    if "plans" in found:
-        lines += [PLANNED, *_planned(found["plans"])]
-    return "\n".join(lines)
-
-
-def _counted(counts: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    head = (
-        "| evaluation | part | questions | tokens asked | unique | driver's seconds | unique a second "
-        "| MB sent | MB stored | blocks | shards, CPU and GPU | largest | computed twice |"
-    )
-    lines = [head, _rule(head)]
-    for name, parts in counts.items():
-        for one in parts:
-            blocks = one["blocks"]
-            shards = {
-                device: [pair for block in own for pair in block] for device, own in blocks.items()
-            }
-            times = f", counted {one['repeat']} times" if one["repeat"] > 1 else ""
-            twice = (
-                sum(shared for _, shared in shards[device]) / one["unique"]
-                for device in ("cpu", "cuda")
-            )
-            cells = [
-                name,
-                f"{one['protocol']}{times}",
-                *(f"{one[key]:,}" for key in ("items", "asked", "unique")),
-                f"{one['driver']:.1f}",
-                f"{one['unique'] / one['driver']:,.0f}",
-                *(f"{one[key] / 1e6:.1f}" for key in ("sent", "stored")),
-                len(blocks["cpu"]),
-                ", ".join(str(len(shards[device])) for device in ("cpu", "cuda")),
-                ", ".join(
-                    f"{max(tokens for tokens, _ in shards[device]):,}" for device in ("cpu", "cuda")
-                ),
-                ", ".join(f"{part:.2%}" for part in twice),
-            ]
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-    return [*lines, ""]
-
-
-def _small_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = []
-    for one in runs:
-        lines += [
-            f"{one['executor']}, {one['model']}: a start of {one['start']:.1f} s, {one['speed']:,.0f} tokens a second, "
-            f"{one['speed of two']:,.0f} while another command runs.",
-            "",
-        ]
-        head = "| workers | questions | tokens | measured s | predicted s | error |"
-        lines += [head, _rule(head)]
-        lines += [
-            f"| {case['workers']} | {case['questions']:,} | {case['tokens']:,} | {case['measured']:.1f} "
-            f"| {case['predicted']:.1f} | {case['error']:+.0%} |"
-            for case in one["cases"]
-        ]
-        lines.append("")
-    return lines
-
-
-def _planned(plans: Sequence[Mapping[str, Any]]) -> list[str]:
-    head = "| case | evaluation | unique tokens | floor | makespan | GPU hours | busy | driver | computed ÷ unique |"
-    rows = (
-        f"| {one['case']} | {one['evaluation']} | {one['unique']:,} | {_time(one['floor'])} | {_time(one['makespan'])} "
-        f"| {one['gpu hours']:.1f} | {one['utilisation']:.0%} | {one['driver']:.0%} | {one['computed']:.3f} |"
-        for one in plans
-    )
-    return [head, _rule(head), *rows, ""]
-
-
-def counted_briefly(found: Mapping[str, Any]) -> list[str]:
-    """One row an evaluation, for planning: all its parts, those that stand for more counted as often."""
-    head = (
-        "| evaluation | questions | tokens as asked | unique | one driver prepares, unique a second "
-        "| GB of token ids sent | GB stored |"
-    )
-    lines = [head, _rule(head)]
-    for name, parts in found["counts"].items():
-        total = {
-            key: sum(one[key] * one["repeat"] for one in parts)
-            for key in ("items", "asked", "unique", "driver", "sent", "stored")
-        }
-        lines.append(
-            f"| {name} | {total['items']:,} | {total['asked']:,} | {total['unique']:,} "
-            f"| {total['unique'] / total['driver']:,.0f} | {total['sent'] / 1e9:.2f} | {total['stored'] / 1e9:.3f} |"
-        )
-    return lines
-
-
-def shapes(found: Mapping[str, Any]) -> list[str]:
-    """One row a model."""
-    head = "| parameters | GB of weights | bytes of a token's keys and values | tokens a second of a GPU | start |"
-    rows = (
-        f"| {one['parameters'] / 1e9:g} B | {one['weights']:.0f} | {one['token']:,} | {one['speed']:,.0f} "
-        f"| {one['start']:.0f} s |"
-        for one in found["shapes"]
-    )
-    return [head, _rule(head), *rows]
-
-
-def planned_large(found: Mapping[str, Any]) -> list[str]:
-    """The cases of one large model."""
-    return _planned([one for one in found["plans"] if one["case"].startswith("70B")])[:-1]
-
-
-def planned_thousand(found: Mapping[str, Any]) -> list[str]:
-    """The cases of a thousand models."""
-    return _planned([one for one in found["plans"] if one["case"].startswith("1,000")])[:-1]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 600:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _optional(one: Mapping[str, Any], name: str, form: str) -> str:

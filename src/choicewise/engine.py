@@ -253,18 +253,6 @@ WINDOW = 16
 """A cut is made at the shortest path within this part of a shard's tokens after its least."""
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Hold ``questions`` by key, whose answers need no other shard.
-
-    ``depth``: input tokens of the longest prompt of the run so far; the model checks itself so
-    deep.
-    """
-
-    questions: Mapping[str, BlockPrompt]
-    depth: int
-
-
 def shard_tokens(device: str) -> int:
     """Return the least tokens of a shard on ``device``."""
     return SHARD_TOKENS.get(device.partition(":")[0], DEVICE_TOKENS)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.run import Run
-    from choicewise.running.answer import Pool
     from choicewise.running.job import Job, Source
     from choicewise.scoring.combine import Combiner
     from choicewise.scoring.observed import Continuations, Floats
@@ -194,6 +193,10 @@ class ModelKind(Port):
         later.
         """
         return self.location(name).removeprefix(f"{self.name}:")
+
+    def gpus(self, name: str) -> int:
+        """Return how many GPUs a process takes that computes it, on a machine that has some."""
+        return 1
 
     def open(self, name: str, loading: Loading) -> Model:
         """Return the model. ``loading`` has only options that the kind ``takes``. Raises
@@ -565,23 +568,40 @@ class Metric(Port):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing:
-    """Describe what shares an executor with a model.
+class ModelRuns:
+    """Describe the runs of one model, for the processes that compute them.
 
-    ``models``: so many models of a sweep are evaluated at once, this one among them. ``others``:
-    the pools of those that have begun. ``memory``: bytes that a copy of the model needs, None if
-    nobody said so. ``safe_point`` is called while answers are waited for; it raises to end the run.
+    ``model``: opened without its weights, None where it is computed; ``job``: of it alone. ``folders``: the run
+    folder of every dataset, by the dataset's name. ``scratch``: the folder for what is not merged
+    yet. ``fitting``: as in :func:`choicewise.running.tasks.sources_of`. ``go_on``: True if the
+    other datasets are evaluated after one has failed. ``command``: words for the manifests.
     """
 
-    models: int = 1
-    others: Collection[Pool] = ()
-    memory: int | None = None
-    safe_point: Callable[[], None] = lambda: None
+    model: Model | None = None
+    job: Job
+    folders: Mapping[str, Path]
+    scratch: Path
+    fitting: bool = False
+    go_on: bool = False
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watcher:
+    """Hold what an executor calls while it computes.
+
+    ``progress``: with the name of a model and the done share of its work, from 0 to 1. ``say``:
+    with a line. ``ended``: with the name of a model and, for every dataset, why it failed, "" if it
+    did not.
+    """
+
+    progress: Callable[[str, float], None]
+    say: Callable[[str], None]
+    ended: Callable[[str, Mapping[str, str]], None]
 
 
 class Executor(Port):
-    """Add a way to compute the questions of a run: ``--executor NAME``, with ``--workers N`` copies
-    of the model.
+    """Add a way to compute runs in other processes: ``--executor NAME``, with ``--workers N``.
 
     Without one this process computes everything.
 
@@ -590,29 +610,25 @@ class Executor(Port):
         class Alone(Executor):
             name = "alone"
 
-            def pool(self, workers, sharing):
-                from choicewise.running.answer import OneProcess
+            def evaluate(self, models, workers, watcher):
+                from choicewise.running.sweep import evaluate_runs
 
-                return OneProcess()
+                for runs in models:
+                    failures = evaluate_runs(runs)
+                    watcher.ended(runs.job.models[0].label, failures)
     """
 
-    def loading(self, device: str | None) -> dict[str, Any]:
-        """Return the options with which this process loads the model: it prepares what others
-        compute.
+    def device(self) -> str | None:
+        """Return the device on which models compute that name none; None for that of this
+        machine.
         """
-        return {"device": device}
+        return None
 
-    def at_once(self, models: int, say: Callable[[str], None]) -> int:
-        """Return how many of a sweep's ``models`` are opened at once, each in a thread; ``say``
-        gets lines.
-        """
-        return 1
+    def evaluate(self, models: Iterable[ModelRuns], workers: int | None, watcher: Watcher) -> None:
+        """Write the run folders of all ``models``; taking the next one opens the model.
 
-    def pool(self, workers: int | None, sharing: Sharing) -> Pool:
-        """Return what answers the runs of one model. Processes are started at the first question,
-        not here.
-
-        ``workers``: copies of the model, None for as many as there is room for.
+        ``workers``: processes for each model, None for as many as there is room for. Raises the
+        error of a run unless its ``go_on`` is True.
         """
         raise NotImplementedError
 

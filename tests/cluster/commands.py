@@ -1,4 +1,4 @@
-"""Choicewise as a command in a process of its own, with replicas that a test can hold and watch."""
+"""Choicewise as a command in a process of its own, with shard processes that a test can hold and watch."""
 
 import os
 import signal
@@ -51,17 +51,17 @@ def table(folder: Path) -> pa.Table:
 
 @dataclass(frozen=True)
 class Reins:
-    """The folder that the drivers and replicas of a test share (``site/sitecustomize.py``)."""
+    """The folder that the processes of a test share (``site/sitecustomize.py``)."""
 
     folder: Path
 
-    def hold(self, name: str = "hold") -> None:
-        """Have replicas wait before they answer, or with ``hold-load`` before they load."""
-        (self.folder / name).touch()
+    def hold(self) -> None:
+        """Have shard processes wait before they answer."""
+        (self.folder / "hold").touch()
 
-    def release(self, name: str = "hold") -> None:
+    def release(self) -> None:
         """Have them go on."""
-        (self.folder / name).unlink(missing_ok=True)
+        (self.folder / "hold").unlink(missing_ok=True)
 
     def reset(self) -> None:
         """Nobody waits, and nothing was answered."""
@@ -70,7 +70,7 @@ class Reins:
 
     @property
     def answers(self) -> list[tuple[int, str]]:
-        """(process, first question of a shard) of everything that replicas began to answer."""
+        """(process, first question of a shard) of everything that processes began to answer."""
         lines = (
             (self.folder / "answers").read_text().splitlines()
             if (self.folder / "answers").exists()
@@ -114,9 +114,9 @@ class Command:
         os.kill(self.process.pid, signal.SIGINT)
 
 
-def held(reins: Reins, command: Command, replicas: int) -> list[int]:
-    """The processes of so many replicas, once each of them waits with a shard."""
-    eventually(lambda: len(reins.answering) >= replicas or command.process.poll() is not None)
+def held(reins: Reins, command: Command, processes: int) -> list[int]:
+    """So many shard processes, once each of them waits with something to answer."""
+    eventually(lambda: len(reins.answering) >= processes or command.process.poll() is not None)
     assert command.process.poll() is None, command.err
     return sorted(reins.answering)
 

@@ -1,4 +1,4 @@
-"""What the tests on real processes share: replicas that they hold, a cluster of nodes, and tables to compare with."""
+"""What the tests on real processes share: shards that they hold, a cluster of nodes, and tables to compare with."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def shared_reins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reins]:
 
 @pytest.fixture
 def reins(shared_reins: Reins) -> Iterator[Reins]:
-    """Replicas that wait where a test wants it."""
+    """Processes that wait where a test wants it."""
     shared_reins.reset()
     yield shared_reins
     shared_reins.reset()

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from choicewise.bundled import MODELS
-from choicewise.errors import ModelError, UsageError
-from choicewise.extensions.cluster.replica import Identity
-from choicewise.models import load
-from choicewise.models.load import load_model
+from choicewise.errors import ModelError
 from choicewise.models.local.devices import device_of, is_follower, ranks
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.models.local.parallel import refuse
@@ -80,11 +77,3 @@ def test_only_torchrun_makes_ranks_and_only_auto_shares(monkeypatch: pytest.Monk
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(ModelError, match="here is 1; run: torchrun --nproc-per-node 2"):
         device_of("cpu:x2")
-
-
-def test_a_model_of_several_ranks_has_no_further_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    among(monkeypatch, 2)
-    monkeypatch.setattr(load, "follow", lambda: None)
-    model = load_model(BASE, device="auto")
-    with pytest.raises(UsageError, match="leave further workers out"):
-        Identity.of(model)

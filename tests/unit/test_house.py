@@ -89,13 +89,11 @@ MECHANISMS = {
 
 OTHERS: dict[str, dict[str, str]] = {
     "file replacement": {"extensions/board/queue.py": "shows a folder that is done"},
-    "child process": {"extensions/cluster/replica.py": "the pool of models"},
     "thread": {
         "extensions/board/library.py": "reads runs in the background",
         "extensions/board/server.py": "the event loop of the server",
         "extensions/endpoints/server/http.py": "the event loop of all clients",
         "extensions/cluster/ray.py": "reads what a cluster says",
-        "extensions/cluster/replica.py": "reads what a child process says",
         "util/isolate.py": "the inside of a child process",
     },
     "JSON writer": {

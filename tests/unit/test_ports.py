@@ -196,8 +196,8 @@ def test_an_executor_names_a_device_only_for_models_that_have_one() -> None:
     class There(ports.Executor):
         name = "there"
 
-        def loading(self, device: str | None) -> dict[str, Any]:
-            return {"device": device or "cuda", "elsewhere": True}
+        def device(self) -> str:
+            return "cuda"
 
     assert loading_options(There(), "fake:hash", None) == {"elsewhere": True}
     assert loading_options(There(), "ORG/NAME", None) == {"device": "cuda", "elsewhere": True}

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from choicewise import open_dataset
 from choicewise.engine import build
@@ -165,87 +163,6 @@ def test_tasks_of_the_harness_are_put_on_local_rows(work: Path, tmp_path: Path) 
     assert len(set(names)) == 9
 
 
-BLOCKS = st.lists(st.lists(st.integers(1, 500), min_size=1, max_size=6), min_size=1, max_size=6)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    blocks=BLOCKS,
-    replicas=st.integers(1, 5),
-    jobs=st.integers(1, 3),
-    gpus=st.integers(1, 4),
-    failures=st.sampled_from([0.0, 40.0]),
-    seed=st.integers(0, 3),
-)
-def test_shards_are_computed_once(
-    blocks: list[list[int]], replicas: int, jobs: int, gpus: int, failures: float, seed: int
-) -> None:
-    from scheduler import Cluster, Job, Node, Shard, simulate
-
-    cut = [[Shard(tokens, tokens // 10) for tokens in block] for block in blocks]
-    asked = [
-        Job(str(number), cut, replicas, 10.0, 500.0, start=3.0, gpus=1) for number in range(jobs)
-    ]
-    cluster = Cluster([Node(gpus)], sent=0.0, failures=failures, restart=1.0)
-    outcome = simulate(asked, cluster, seed)
-    assert outcome == simulate(asked, cluster, seed)
-    tokens = jobs * sum(map(sum, blocks))
-    assert (set(outcome.finished), outcome.busy) == (
-        {job.name for job in asked},
-        pytest.approx(tokens / 10.0),
-    )
-    assert outcome.unique + outcome.shared == tokens
-    assert outcome.driver == pytest.approx(outcome.unique / 500.0)
-    assert outcome.busy <= outcome.held <= gpus * outcome.makespan + 1e-6
-    assert outcome.makespan >= 3.0 + max(map(max, blocks)) / 10.0
-    assert (outcome.lost > 0) <= (outcome.deaths > 0) <= (failures > 0)
-
-
-def test_a_makespan_that_is_worked_out_by_hand() -> None:
-    from scheduler import Cluster, Job, Node, Shard, simulate
-
-    job = Job("one", [[Shard(100)] * 3, [Shard(100)] * 2], 2, 10.0, 1000.0, start=5.0)
-    found = simulate([job], Cluster([Node()], begin=1.0, sent=0.0, writes=0.5))
-    # loaded at 6, prepared meanwhile; five shards of 10 s on two replicas, then the last block is written in 0.1 s
-    assert (found.makespan, found.utilisation) == (
-        pytest.approx(36.1),
-        pytest.approx(50 / (2 * 35.1)),
-    )
-    slow = simulate(
-        [Job("one", [[Shard(100)]] * 4, 2, 10.0, 5.0)], Cluster([Node()], sent=0.0, writes=0.5)
-    )
-    assert slow.driver_share == pytest.approx(80 / slow.makespan)
-    assert slow.makespan == pytest.approx(90.0, abs=20.0)
-
-
-def test_jobs_run_at_once_where_they_fit() -> None:
-    from scheduler import Cluster, Job, Node, Shard, simulate
-
-    def makespan(node: Node) -> float:
-        jobs = [Job(name, [[Shard(100)]], 1, 10.0, 1e6, gpus=1, memory=60.0) for name in "ab"]
-        return simulate(jobs, Cluster([node], sent=0.0)).makespan
-
-    assert makespan(Node(2, 120.0)) == pytest.approx(10.0, abs=0.1)
-    assert makespan(Node(2, 100.0)) == pytest.approx(20.0, abs=0.1)
-    assert makespan(Node(1, 120.0)) == pytest.approx(20.0, abs=0.1)
-    with pytest.raises(ValueError, match="a needs 1 GPUs and 60 GB, which no node has"):
-        makespan(Node(0, 120.0))
-
-
-def test_the_simulation_reads_the_shards_of_the_executor(shared_data: Path) -> None:
-    from counts import TOKENIZER, cut, shards
-    from workload import PROTOCOLS
-
-    tokenizer = HfTokenizer(shared_data / "tokenizers" / TOKENIZER)
-    tokenizer.eos_id = 0
-    found = cut(shared_data / "mmlu", str(PROTOCOLS / "mmlu-text.toml"), tokenizer, 2)
-    assert found.items == 2 * 57
-    assert len(found.blocks["cpu"]) == len(found.blocks["cuda"]) == 57
-    blocks = shards(found.blocks["cpu"], 3)
-    assert len(blocks) == 3 * 57
-    assert all(shard.tokens > shard.shared >= 0 for block in blocks for shard in block)
-
-
 def results(name: str) -> Any:
     file = BENCHMARKS / "results" / f"{name}.json"
     if not file.is_file():
@@ -253,7 +170,7 @@ def results(name: str) -> Any:
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("name", ["side_by_side", "chains", "cluster", "parallel"])
+@pytest.mark.parametrize("name", ["side_by_side", "chains"])
 def test_the_page_of_benchmarks_says_what_was_measured(name: str) -> None:
     import page
 
@@ -268,20 +185,6 @@ def test_the_page_begins_with_the_ratios_that_were_measured() -> None:
     if not any("questions" in one for one in measured):
         pytest.skip("not measured yet: python benchmarks/harness.py")
     assert ratios(measured) in page
-
-
-def test_the_plans_follow_from_the_counts_and_the_page_about_clusters_says_them() -> None:
-    from page import in_plan
-
-    from cluster import plans
-
-    found, page = results("cluster"), (ROOT / "docs" / "cluster.md").read_text()
-    assert (plans(found["counts"])[0], in_plan(page, found)) == (
-        pytest.approx(found["plans"][0]),
-        page,
-    )
-    with pytest.raises(ValueError, match="no place"):
-        in_plan("no marks", found)
 
 
 def test_a_model_is_joined_of_its_packages_and_checked(tmp_path: Path) -> None:

@@ -516,8 +516,7 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Copies of the model that run in parallel, one per GPU (default with Ray: as many as"
-        " fit).",
+        help="Processes that compute a shard each, one per GPU (default: 1; with Ray as many as fit).",
     ),
 ]
 

@@ -93,7 +93,7 @@ def run(
     if dry_run:
         options.refuse_without_use(
             "--dry-run counts what is asked first and has",
-            **spread.given,
+            **copies,
             all=output.every,
             ids=output.ids,
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -16,14 +16,13 @@ from choicewise.engine import DEVICE_TOKENS, cut_shards
 from choicewise.errors import UsageError
 from choicewise.models.kinds import model_kind, shard_tokens_of
 from choicewise.models.model import Model, SelfCheck
-from choicewise.ports import Executor, Sharing, all_of, find
+from choicewise.ports import Executor, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.observe import observe
 from choicewise.running.shards import Assignment
-from choicewise.store.folder import TokenCounter
 from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -59,97 +58,39 @@ class BlockResult:
     shards: Sequence[int] = ()
 
 
-class Respondent(TokenCounter, Protocol):
-    """Compute the blocks of a run, in this process or elsewhere."""
-
-    @property
-    def planned(self) -> int | None:
-        """Count the input tokens to compute for all prompts so far; None if they are not counted."""
-
-    @property
-    def selfcheck(self) -> SelfCheck | None:
-        """Return the deepest self-check so far, or None."""
-
-    def run(
-        self, blocks: Sequence[Block], assignment: Assignment
-    ) -> Generator[BlockResult, None, None]:
-        """Yield a result for each block; take all its observations before the next result.
-
-        Closing the generator ends all that is under way.  ``assignment`` selects prompts of blocks.
-        """
-
-    def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
-        """Yield an observation for each question, as they are computed."""
+HERE: Final = "local"
+"""The executor of this machine; with one process it is this one, which no extension adds."""
 
 
-class Pool(AbstractContextManager["Pool"], Protocol):
-    """Compute the runs of a model, one after the other; leaving the ``with`` ends its processes."""
-
-    @property
-    def computes(self) -> bool:
-        """Return True if the model is loaded outside this process."""
-
-    def respondent(
-        self, preparation: Preparation, say: Callable[[str], None]
-    ) -> AbstractContextManager[Respondent]:
-        """Open a respondent for the model; ``say`` gets lines about waits and failures."""
-
-
-class OneProcess:
-    """Compute in this process alone."""
-
-    computes: Final = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End nothing."""
-
-    def respondent(
-        self, preparation: Preparation, say: Callable[[str], None]
-    ) -> AbstractContextManager[Respondent]:
-        """Open a respondent that calls the model directly."""
-        return nullcontext(InProcess(preparation))
-
-
-class ThisProcess(Executor):
-    """Offer this process as the executor that needs no extension."""
-
-    name = "local"
-
-    def pool(self, workers: int | None, sharing: Sharing) -> Pool:
-        """Return this process."""
-        return OneProcess()
-
-
-def executor_of(name: str, workers: int | None) -> Executor:
-    """Return the executor of that name: this process if one worker is enough.
+def executor_of(name: str, workers: int | None) -> Executor | None:
+    """Return the executor of that name; None if this process computes.
 
     Raises UsageError for an unknown name, and for less than one worker.
     """
     if workers is not None and workers < 1:
         raise UsageError(f"workers is {workers}; it must be at least 1, or left out")
-    if name == ThisProcess.name and workers in (None, 1):
-        return ThisProcess()
+    if name == HERE and workers in (None, 1):
+        return None
     try:
         return _find_executor(name)
     except ValueError as error:
         raise UsageError(f"executor is {name!r}; it must be {error}") from None
 
 
-def loading_options(executor: Executor, model: str, device: str | None) -> dict[str, Any]:
-    """Return the options with which this process loads ``model`` for the executor."""
-    options = executor.loading(device)
+def loading_options(executor: Executor | None, model: str, device: str | None) -> dict[str, Any]:
+    """Return the options with which this process opens ``model``."""
+    if executor is None:
+        return {"device": device}
+    options: dict[str, Any] = {"elsewhere": True}
     # An executor names a device for all models, also for those of a kind that takes none.
-    if "device" not in model_kind(model).takes:
-        options.pop("device", None)
+    if "device" in model_kind(model).takes:
+        options["device"] = device or executor.device()
     return options
 
 
 def checked_executor(name: str) -> str:
     """Return ``name``; ValueError with the possible names if no executor has it."""
-    if name != ThisProcess.name:
+    if name != HERE:
         _find_executor(name)
     return name
 
@@ -158,7 +99,7 @@ def _find_executor(name: str) -> Executor:
     executor = find(Executor, name)
     if executor is None:
         # This process is no port's, and needs no extension to be loaded.
-        names = [ThisProcess.name]
+        names = [HERE]
         names += [executor.name for executor in all_of(Executor)]
         raise ValueError(f"one of {', '.join(dict.fromkeys(names))}")
     return executor
@@ -246,8 +187,8 @@ class _Awaited:
         return self._model.tokenizer
 
 
-class InProcess:
-    """Compute by calling the model of ``preparation``."""
+class Respondent:
+    """Compute the blocks of a run by calling the model of ``preparation``."""
 
     def __init__(self, preparation: Preparation) -> None:
         self._preparation = preparation
@@ -281,7 +222,11 @@ class InProcess:
     def run(
         self, blocks: Sequence[Block], assignment: Assignment
     ) -> Generator[BlockResult, None, None]:
-        """Yield a result for each block; the model is loaded while the first block is rendered."""
+        """Yield a result for each block; take all its observations before the next result.
+
+        The model is loaded while the first block is rendered.  Closing the generator ends all that
+        is under way.  ``assignment`` selects prompts of blocks.
+        """
         if not blocks:
             return
         model = self._model
@@ -305,10 +250,6 @@ class InProcess:
                     observations=self._observations(assigned.shards, whole),
                     shards=sizes,
                 )
-
-    def observe(self, questions: Mapping[str, BlockPrompt]) -> Iterator[Observed]:
-        """Yield an observation for each question, as they are computed."""
-        return self._observations(cut_shards(questions, shard_tokens_of(self._model)))
 
     def _observations(
         self, shards: Iterable[Mapping[str, BlockPrompt]], whole: bool = False

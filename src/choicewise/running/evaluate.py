@@ -22,7 +22,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.errors import UsageError
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
-from choicewise.ports import Sharing
+from choicewise.ports import ModelRuns, Watcher
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
@@ -44,7 +44,6 @@ from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.answer import (
     BlockResult,
-    Pool,
     Preparation,
     Respondent,
     executor_of,
@@ -86,7 +85,7 @@ def evaluate(
     shots: int | str | None = None,
     rendered: Sequence[RenderedRequests] = (),
     skip_bad_items: bool = False,
-    executor: str | Pool = "local",
+    executor: str = "local",
     workers: int | None = None,
     progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
@@ -118,10 +117,10 @@ def evaluate(
     - ``skip_bad_items``: count items that fit no prompt as missing instead of raising DataError.
     - ``executor``: "local" computes here; "ray" computes on a Ray cluster.  The numbers are the
       same, to the bit on devices of one kind with one number of threads.
-    - ``workers``: processes, each with a copy of the model (and a GPU, if there are several).
+    - ``workers``: processes that compute a shard each, with a copy of the model (and a GPU, if there
+      are several).  Model, data and protocols must be names.
     - ``progress``: gets (done, total); True prints lines on stderr.
-    - ``say``: gets lines about answers that servers gave late, and about workers that die, are
-      refused or are waited for.
+    - ``say``: gets lines about answers that servers gave late, and about processes that die.
     - ``shard``: "2/4" computes the second of four parts, in a folder of its own; the numbers can be
       read once all parts are merged (:mod:`choicewise.extensions.cluster.merge`).
     - ``job``: what the manifest keeps of these arguments, by default the arguments, if model and
@@ -143,7 +142,7 @@ def evaluate(
             "sample": sample,
             "seed": seed,
             "on_bad_item": "skip" if skip_bad_items else "error",
-            "executor": executor if isinstance(executor, str) else None,
+            "executor": executor,
             "workers": workers,
             "shard": shard,
         }
@@ -151,34 +150,65 @@ def evaluate(
     check_name(str(out), "the folder of the run")
     # The folder and the data are checked before the model, which may take minutes to load.
     if data is None:
-        source = _named_source(arguments, protocols)
-        check_folder(Path(out))
-        opened = _open_named(source, arguments)
+        opened = _open_named(arguments, protocols, Path(out))
     else:
         source = _source(arguments, protocols)
         check_folder(Path(out))
         opened = _open(source, data, arguments, say)
-    executor_port = executor_of(arguments.executor, arguments.workers)
+    elsewhere = executor_of(arguments.executor, arguments.workers)
     if isinstance(model, str | Path):
-        model = load_model(model, **loading_options(executor_port, str(model), None))
+        model = load_model(model, **loading_options(elsewhere, str(model), None))
     # A manifest only keeps a job that a command can resume: model and data have names.
+    is_named = bool(arguments.models) and not isinstance(data, Dataset)
     kept = None
     if job is not None:
         kept = job.as_read(opened.data)
-    elif arguments.models and (arguments.data or data is None):
+    elif is_named:
         kept = arguments.of_run(arguments.choices[0], opened)
-    task = Task.of(
-        model, opened, opened.protocols, arguments, rendered=rendered, kept=kept, command=command
+    report = _report(progress, model)
+    if elsewhere is None:
+        task = Task.of(
+            model,
+            opened,
+            opened.protocols,
+            arguments,
+            rendered=rendered,
+            kept=kept,
+            command=command,
+        )
+        return compute(task, Path(out), report, say or _silent)
+    if rendered or not is_named or not opened.source.selectors:
+        raise UsageError(
+            "workers open model, data and protocols by their names; pass names, or leave workers out"
+        )
+    (choice,) = arguments.choices
+    folder = Path(out)
+    runs = ModelRuns(
+        model=model,
+        job=arguments.of_run(choice, opened).for_model(choice),
+        folders={opened.source.name: folder},
+        scratch=scratch_of(folder),
+        command=command,
     )
+    watcher = Watcher(
+        progress=lambda _, share: report(int(share * UNMEASURED), UNMEASURED),
+        say=say or _silent,
+        ended=_silent,
+    )
+    elsewhere.evaluate([runs], arguments.workers, watcher)
+    return open_run(folder)
+
+
+def _report(progress: Progress | bool | None, model: Model) -> Progress:
+    """Return what is called with the progress: lines on stderr for True, nothing without it."""
     if progress is True:
-        progress = ProgressReport(model.name, computed=lambda: model.computed)
-    elif not progress:
-        progress = _silent
-    tell = say or _silent
-    if not isinstance(executor, str):
-        return compute(task, Path(out), executor, progress, tell)
-    with executor_port.pool(arguments.workers, Sharing()) as pool:
-        return compute(task, Path(out), pool, progress, tell)
+        return ProgressReport(model.name, computed=lambda: model.computed)
+    return progress or _silent
+
+
+def scratch_of(folder: Path) -> Path:
+    """Return the folder beside ``folder`` for what is not merged yet."""
+    return folder.with_name(f"{folder.name}.shards")
 
 
 def _check_lists(
@@ -210,7 +240,11 @@ def _named_source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protoc
     )
 
 
-def _open_named(source: Source, arguments: Job) -> OpenedSource:
+def _open_named(
+    arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol], out: Path
+) -> OpenedSource:
+    source = _named_source(arguments, protocols)
+    check_folder(out)
     opened = open_source(source, arguments, measured=False)
     _warn_of(opened, source.notes)
     return opened
@@ -284,10 +318,8 @@ def _warn_of(opened: OpenedSource, notes: Sequence[str] = ()) -> None:
         warnings.warn(line, stacklevel=4)
 
 
-def compute(
-    task: Task, out: Path, pool: Pool, progress: Progress, say: Callable[[str], None]
-) -> Run:
-    """Compute in ``pool`` the observations that the folder ``out`` lacks, and return the run.
+def compute(task: Task, out: Path, progress: Progress, say: Callable[[str], None]) -> Run:
+    """Compute the observations that the folder ``out`` lacks, and return the run.
 
     ``progress`` and ``say``, and the errors, are those of :func:`evaluate`.
     """
@@ -308,13 +340,13 @@ def compute(
             work.check(stretches)
         if stretches or unanswered:
             preparation = Preparation(model, work.data, work.rendered, work.skip_bad_items)
-            with pool.respondent(preparation, say) as respondent:
-                if stretches:
-                    _observe(folder, respondent, work, stretches, progress, assignment)
-                    # The C library keeps hundreds of megabytes of the rows, on top of what follows.
-                    give_memory_back()
-                if unanswered:
-                    say(_retry(folder, respondent, work, unanswered, progress))
+            respondent = Respondent(preparation)
+            if stretches:
+                _observe(folder, respondent, work, stretches, progress, assignment)
+                # The C library keeps hundreds of megabytes of the rows, on top of what follows.
+                give_memory_back()
+            if unanswered:
+                say(_retry(folder, respondent, work, unanswered, progress))
             note_change(folder, model)
         folder.finish(assignment.record)
     return open_run(out)

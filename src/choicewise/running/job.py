@@ -49,7 +49,7 @@ from choicewise.requests.blocks import (
     with_split,
 )
 from choicewise.requests.render import RenderedRequests
-from choicewise.running.answer import checked_executor
+from choicewise.running.answer import HERE, checked_executor
 from choicewise.running.fitting import (
     Fitted,
     Fitting,
@@ -318,6 +318,10 @@ class Job(Loading):
                 break
         return self.model_copy(update=changes)
 
+    def for_model(self, model: ModelChoice) -> Job:
+        """Return the job of one model in one process."""
+        return self.model_copy(update={"models": (model,), "executor": HERE, "workers": None})
+
     def as_read(self, data: Dataset) -> Job:
         """Return a copy with the columns that were guessed for ``data``."""
         choices = tuple(choice.as_read(data) for choice in self.data or ())
@@ -361,6 +365,10 @@ def job_of(table: Mapping[str, Any]) -> Job:
     if problems:
         raise UsageError(problems[0])
     _ = job.selection  # raises if its options exclude each other
+    if job.shard is not None and (job.executor != HERE or (job.workers or 1) > 1):
+        raise UsageError(
+            "one process computes a shard; leave workers and executor out, and use more shards"
+        )
     return job
 
 

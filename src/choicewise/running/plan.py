@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from choicewise.engine import build, cut_shards
+from choicewise.engine import DEVICE_TOKENS, build, cut_shards
 from choicewise.models.kinds import shard_tokens_of
 from choicewise.models.model import Model
 from choicewise.questions import (
@@ -30,6 +30,7 @@ from choicewise.requests.blocks import prepare_block
 from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.job import Task
 from choicewise.running.progress import Progress
+from choicewise.running.shards import Assignment
 from choicewise.running.work import prompts_of, served_model
 from choicewise.store.tables import Keys
 from choicewise.tokens.byte_coverings import ByteProbability, parts
@@ -106,13 +107,13 @@ def plan(
     task: Task,
     *,
     probe: bool = True,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Plan:
     """Count what a run of ``task`` would compute.
 
-    With ``probe`` the model answers the first prompts for about a second; without it, its weights
-    are not used.  ``progress`` is called block by block with (done, total) of the work, as in
-    evaluate.
+    Of a part of a run, only its own prompts count, each once.  With ``probe`` the model answers the
+    first prompts for about a second; without it, its weights are not used.  ``progress`` is called
+    block by block with (done, total) of the work, as in evaluate.
     """
     model = task.model
     work = task.work
@@ -123,25 +124,30 @@ def plan(
     done = 0
     served = served_model(model)
     sent: int | None = None
+    requests = 0
     tokens_asked = 0
     tokens_unique = 0
     shots_dropped = 0
     tokens_dropped = 0
     missing = Counter[str]()
     speed = None
-    counted = Keys()
+    assignment = Assignment(Keys(), task.share)
+    shard_tokens = _shard_tokens(task)
     for block in blocks:
-        if progress is not None:
-            progress(done, total_work)
+        progress(done, total_work)
         prepared = prepare_block(work.data, block, model, work.skip_bad_items, work.rendered)
-        new_keys = frozenset(counted.without(list(prepared.wanted)))
-        counted.add(new_keys)
+        shards = list(cut_shards(prepared.wanted, shard_tokens))
         # A prompt of an earlier block is not computed again.
-        new = _of_keys(prepared.wanted, new_keys)
-        tokens_asked += prepared.inputs
-        for shard in cut_shards(prepared.wanted, shard_tokens_of(model)):
-            # Beginnings are shared within a shard alone.
-            tokens_unique += unique_tokens(_of_keys(shard, new_keys), model.tokenizer)
+        new_shards = [list(part.values()) for part in assignment.take(block, shards).shards]
+        new = list(chain.from_iterable(new_shards))
+        if task.share is None:
+            requests += len(block.items) * len(block.specs)
+            tokens_asked += prepared.inputs
+        else:
+            requests += len(new)
+            tokens_asked += sum(question.inputs for question in new)
+        # Beginnings are shared within a shard alone.
+        tokens_unique += sum(unique_tokens(part, model.tokenizer) for part in new_shards)
         if served is not None:
             prompts = chain.from_iterable(prompts_of(prompt, model.tokenizer) for prompt in new)
             sent = (sent or 0) + served.requests_for(list(prompts))
@@ -153,7 +159,7 @@ def plan(
             speed = measure_speed(model, spans)
         done += block.work
     return Plan(
-        requests=work.questions,
+        requests=requests,
         tokens_asked=tokens_asked,
         tokens_unique=tokens_unique,
         missing=dict(missing),
@@ -165,8 +171,12 @@ def plan(
     )
 
 
-def _of_keys(questions: Mapping[str, BlockPrompt], keys: frozenset[str]) -> list[BlockPrompt]:
-    return [question for key, question in questions.items() if key in keys]
+def _shard_tokens(task: Task) -> int | None:
+    """Return the least tokens of a shard, with which a run of ``task`` cuts its blocks."""
+    tokens = shard_tokens_of(task.model)
+    if task.share is not None:
+        tokens = tokens or DEVICE_TOKENS
+    return tokens
 
 
 def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int:

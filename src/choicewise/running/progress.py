@@ -131,9 +131,9 @@ class SweepProgress:
         self._parts: list[SweepPart] = []
         self._lock = Lock()
 
-    def run(self, work: int, safe_point: Callable[[], None] = lambda: None) -> SweepPart:
-        """Add a run of ``work`` units; ``safe_point`` is called with each of its reports."""
-        part = SweepPart(self.tick, work, safe_point)
+    def run(self, work: int) -> SweepPart:
+        """Add a run of ``work`` units."""
+        part = SweepPart(self.tick, work)
         with self._lock:
             self._parts.append(part)
         return part
@@ -148,14 +148,12 @@ class SweepProgress:
 class SweepPart:
     """Count the work of a run in a sweep; if the run begins anew, nothing moves for a while."""
 
-    def __init__(self, tick: Callable[[], None], work: int, safe_point: Callable[[], None]) -> None:
+    def __init__(self, tick: Callable[[], None], work: int) -> None:
         self.done = 0
         self._tick = tick
         self._work = work
-        self._safe_point = safe_point
 
     def __call__(self, done: int, total: int) -> None:
-        self._safe_point()
         work = int(self._work * done / total) if total else self._work
         self.done = max(self.done, work)
         self._tick()

@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import Model
-from choicewise.ports import Sharing
+from choicewise.ports import ModelRuns, Watcher
 from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.run import Run, open_run
 from choicewise.results.summary import keep_summary
-from choicewise.running.answer import OneProcess, Pool, executor_of, loading_options
-from choicewise.running.evaluate import compute
+from choicewise.running.answer import executor_of, loading_options
+from choicewise.running.evaluate import compute, scratch_of
 from choicewise.running.fitting import selectors_with_shots
 from choicewise.running.job import (
+    UNMEASURED,
     Job,
     ModelChoice,
     OpenedSource,
@@ -38,16 +38,15 @@ from choicewise.running.job import (
     open_all,
     read_plan,
     refuse,
-    sources_of,
 )
-from choicewise.running.progress import Progress, SweepProgress
-from choicewise.running.tasks import sources_of as task_sources
-from choicewise.running.work import how_asked, served_model
+from choicewise.running.progress import Progress, SweepPart, SweepProgress
+from choicewise.running.tasks import sources_of
+from choicewise.running.work import how_asked
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
-from choicewise.util.background import Ending, give_model_back, in_threads
+from choicewise.util.background import give_model_back
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
-from choicewise.util.text import bytes_of, check_name, listed
+from choicewise.util.text import check_name, listed
 
 if TYPE_CHECKING:
     from choicewise.data.hub import Download
@@ -160,7 +159,7 @@ def evaluate_all(
     else:
         job = job_of({"models": None, **plan})
     audience = Audience(progress=progress or SILENCE.progress, say=say or SILENCE.say)
-    record = sweep(job, out, audience, task_sources(job, fitting=True))
+    record = sweep(job, out, audience, sources_of(job, fitting=True))
     for cell in record.missing:
         warnings.warn(f"{cell.model} on {cell.dataset} is missing: {cell.failure}", stacklevel=2)
     missing = {cell.folder for cell in record.missing}
@@ -200,9 +199,8 @@ class _Sweep:
     command: Sequence[str]
 
     def __post_init__(self) -> None:
-        self._writing = Lock()
         self._described: set[str] = set()
-        self._executor = executor_of(self.job.executor, self.job.workers)
+        self._elsewhere = executor_of(self.job.executor, self.job.workers)
 
     @property
     def cells(self) -> list[CellRecord]:
@@ -230,15 +228,11 @@ class _Sweep:
             cells = [cell for cell in ready if cell.model == model.label]
             if cells:
                 turns.append(_Turn(model, cells))
-        threads = 1
-        if turns:
-            threads = self._executor.at_once(len(turns), self.audience.say)
-        if threads > 1:
-            self._run_together(turns, threads, opened, progress)
+        if self._elsewhere is not None:
+            self._run_elsewhere(turns, opened, progress)
         else:
             for turn in turns:
-                with self._executor.pool(self.job.workers, Sharing()) as pool:
-                    self._evaluate_turn(turn, self._load(turn.model), opened, progress, pool)
+                self._evaluate_turn(turn, self._load(turn.model), opened, progress)
                 # After a single run the process ends, or the caller still has the model.
                 if not self.alone:
                     give_model_back()
@@ -246,43 +240,72 @@ class _Sweep:
 
     def _keep(self, cells: Sequence[CellRecord], write: bool = True) -> None:
         """Record the state of ``cells``."""
-        # Threads of several models record their cells.
-        with self._writing:
-            for cell in cells:
-                self.record = replaced(self.record, cell)
-            if write and not self.alone:
-                write_sweep(self.folder, self.record)
+        for cell in cells:
+            self.record = replaced(self.record, cell)
+        if write and not self.alone:
+            write_sweep(self.folder, self.record)
 
-    def _run_together(
+    def _run_elsewhere(
         self,
         turns: Sequence[_Turn],
-        threads: int,
         opened: Mapping[str, OpenedSource],
         progress: SweepProgress,
     ) -> None:
-        """Evaluate several models at once, each in a thread; the executor shares the devices."""
-        pools: list[Pool] = []
+        """Evaluate the models in processes of the executor."""
+        assert self._elsewhere is not None
+        parts: dict[str, SweepPart] = {}
+        cells: dict[str, Sequence[CellRecord]] = {}
+        for turn in turns:
+            cells[turn.model.label] = turn.cells
+            work = sum(opened[cell.dataset].work for cell in turn.cells)
+            parts[turn.model.label] = progress.run(work)
 
-        def evaluate_one(number: int, ending: Ending) -> None:
-            turn = turns[number]
-            ending.safe_point()
+        def report(label: str, share: float) -> None:
+            parts[label](int(share * UNMEASURED), UNMEASURED)
+
+        def end(label: str, failures: Mapping[str, str]) -> None:
+            for cell in cells[label]:
+                failure = failures[cell.dataset]
+                self._end(cell, failure)
+                if not failure and not self.alone:
+                    keep_summary(open_run(self.folder / cell.folder))
+            parts[label].finish()
+
+        watcher = Watcher(progress=report, say=self.audience.say, ended=end)
+        self._elsewhere.evaluate(self._models(turns, opened, end), self.job.workers, watcher)
+
+    def _models(
+        self,
+        turns: Sequence[_Turn],
+        opened: Mapping[str, OpenedSource],
+        end: Callable[[str, Mapping[str, str]], None],
+    ) -> Iterator[ModelRuns]:
+        """Yield the runs of each model that can be opened; ``end`` gets the failures of others."""
+        for turn in turns:
             loaded = self._load(turn.model)
-            sharing = Sharing(
-                models=len(turns),
-                others=pools,
-                memory=bytes_of(turn.model.memory or "") or None,
-                safe_point=ending.safe_point,
+            if loaded.model is None:
+                end(turn.model.label, {cell.dataset: loaded.failure for cell in turn.cells})
+                continue
+            folders = {}
+            for cell in turn.cells:
+                if not self.alone:
+                    self.audience.say(f"{turn.model.label} on {cell.dataset}")
+                source = opened[cell.dataset]
+                recipes = turn.model.in_chat(source.protocols)
+                self.audience.ready(loaded.model, source, recipes)
+                folders[cell.dataset] = self.folder / cell.folder
+            scratch = self.folder
+            if not self.alone:
+                scratch = self.folder / turn.cells[0].folder.partition("/")[0]
+            yield ModelRuns(
+                model=loaded.model,
+                job=self.job.for_model(turn.model),
+                folders=folders,
+                scratch=scratch_of(scratch),
+                fitting=any(source.fitting for source in self.sources),
+                go_on=self.go_on,
+                command=self.command,
             )
-            # A model behind a server takes no device, whatever the executor.
-            new_pool: Pool = OneProcess()
-            if loaded.model is None or served_model(loaded.model) is None:
-                new_pool = self._executor.pool(self.job.workers, sharing)
-            with new_pool as pool:
-                pools.append(pool)
-                self._evaluate_turn(turn, loaded, opened, progress, pool, ending.safe_point)
-            give_model_back()
-
-        in_threads(len(turns), threads, evaluate_one, progress.tick)
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
         """Open the data of the cells, by name; record failures, or raise them all at once."""
@@ -318,7 +341,7 @@ class _Sweep:
     def _load(self, choice: ModelChoice) -> _Loaded:
         model: Model | None = None
         with self._caught() as problems:
-            options = loading_options(self._executor, choice.name, choice.device)
+            options = loading_options(self._elsewhere, choice.name, choice.device)
             model = choice.load(self.audience.download, self.audience.say, **options)
         return _Loaded(model, "".join(problems))
 
@@ -328,30 +351,30 @@ class _Sweep:
         loaded: _Loaded,
         opened: Mapping[str, OpenedSource],
         progress: SweepProgress,
-        pool: Pool,
-        safe_point: Callable[[], None] = lambda: None,
     ) -> None:
         """Evaluate the cells of ``turn``, and record how they ended."""
-        label = turn.model.label
         for cell in turn.cells:
             source = opened[cell.dataset]
-            part = progress.run(source.work, safe_point)
-            safe_point()
+            part = progress.run(source.work)
             failure = loaded.failure
             if loaded.model is not None:
                 if not self.alone:
-                    self.audience.say(f"{label} on {cell.dataset}")
+                    self.audience.say(f"{turn.model.label} on {cell.dataset}")
                 with self._caught() as problems:
                     folder = self.folder / cell.folder
-                    self._evaluate(loaded.model, turn.model, folder, source, part, pool)
+                    self._evaluate(loaded.model, turn.model, folder, source, part)
                 failure = "".join(problems)
             if failure:
                 # If Ctrl-C became another exception, nothing failed: this call ends the sweep.
                 progress.tick()
-                self.audience.say(f"{label} on {cell.dataset} failed: {failure}")
-            # Written after every cell, so that a killed sweep goes on behind it.
-            self._keep([replace(cell, done=not failure, failure=failure)])
+            self._end(cell, failure)
             part.finish()
+
+    def _end(self, cell: CellRecord, failure: str) -> None:
+        """Record how ``cell`` ended, so that a killed sweep goes on behind it."""
+        if failure:
+            self.audience.say(f"{cell.model} on {cell.dataset} failed: {failure}")
+        self._keep([replace(cell, done=not failure, failure=failure)])
 
     def _evaluate(
         self,
@@ -360,7 +383,6 @@ class _Sweep:
         folder: Path,
         source: OpenedSource,
         progress: Progress,
-        pool: Pool,
     ) -> None:
         recipes = choice.in_chat(source.protocols)
         prefix = f"{choice.label}: " if len(self.models) > 1 else ""
@@ -377,7 +399,7 @@ class _Sweep:
             self._described.add(choice.label)
             for line in how_asked(model):
                 say(line)
-        run = compute(task, folder, pool, progress, say)
+        run = compute(task, folder, progress, say)
         is_whole = run.manifest.shard is None or run.manifest.shard.whole
         # The report of a single run is read next, and keeps its summary.
         if is_whole and not self.alone:
@@ -393,6 +415,34 @@ class _Sweep:
             if not self.go_on:
                 raise
             problems.append(_reason(error))
+
+
+def evaluate_runs(runs: ModelRuns, audience: Audience = SILENCE) -> dict[str, str]:
+    """Evaluate the runs of a model in this process, which opens it anew.
+
+    Return for every dataset why it failed, "" if it did not.  Raises the error of a run unless its
+    ``go_on`` is True.
+    """
+    (choice,) = runs.job.choices
+    sources = []
+    for source in sources_of(runs.job, runs.fitting):
+        if source.name in runs.folders:
+            sources.append(source)
+    cells = []
+    for dataset, folder in runs.folders.items():
+        cells.append(CellRecord(choice.label, dataset, str(folder.absolute()), ""))
+    sweep_of_model = _Sweep(
+        folder=Path(),
+        record=Sweep(cells=tuple(cells)),
+        job=runs.job,
+        models=[choice],
+        sources=sources,
+        audience=audience,
+        go_on=runs.go_on,
+        alone=True,
+        command=runs.command,
+    )
+    return {cell.dataset: cell.failure for cell in sweep_of_model.run().cells}
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Run jobs in threads: some at once, periodically, within a time limit or in a bounded pool; and free memory."""
+"""Run jobs in threads: periodically, within a time limit or in a bounded pool; and free memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import gc
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -14,55 +13,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
-# Seconds between two calls of ``tick``.
-BEAT = 0.2
-
 Result = TypeVar("Result")
 _lock = Lock()
 _inside = 0
 _before = gc.get_threshold()
-
-
-class Ending:
-    """Tell jobs to end; they look at it now and then."""
-
-    def __init__(self) -> None:
-        self._event = Event()
-
-    def begin(self) -> None:
-        """Tell the jobs to end from now on."""
-        self._event.set()
-
-    def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def safe_point(self) -> None:
-        """Raise KeyboardInterrupt in the thread of a job that is to end."""
-        if self._event.is_set():
-            raise KeyboardInterrupt
-
-
-def in_threads(
-    jobs: int, threads: int, do: Callable[[int, Ending], None], tick: Callable[[], None]
-) -> None:
-    """Call ``do`` with the number of each job, in their order, on so many ``threads``; ``tick`` is called meanwhile.
-
-    An error of a job or of ``tick`` is raised when all threads have ended; jobs that have not begun are left out then.
-    """
-    ending = Ending()
-    with ThreadPoolExecutor(min(jobs, threads), "choicewise-model") as pool:
-        futures = [pool.submit(do, number, ending) for number in range(jobs)]
-        waiting = set(futures)
-        try:
-            while waiting:
-                over, waiting = wait(waiting, BEAT, FIRST_EXCEPTION)
-                for future in over:
-                    future.result()
-                tick()
-        finally:
-            ending.begin()
-            for future in futures:
-                future.cancel()
 
 
 class Every:

@@ -75,10 +75,22 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
     assert doctor.startswith("3: shard 3 of 3, complete, ")
 
 
-def test_a_shard_has_use_for_neither_a_plan_nor_another_word(tmp_path: Path) -> None:
+def test_a_plan_counts_a_shard() -> None:
+    def unique(*words: str) -> int:
+        told = choicewise(*LINE, *words, "--dry-run", "--json", code=0)
+        tokens: int = json.loads(told.stdout)["tokens_unique"]
+        return tokens
+
+    parts = [unique("--shard", f"{number}/3") for number in (1, 2, 3)]
+    assert sum(parts) == unique()
+    assert max(parts) < unique()
+
+
+def test_a_shard_is_computed_by_one_process(tmp_path: Path) -> None:
     assert (
         "it must be I/N"
         in choicewise(*LINE, "--shard", "4/3", "--out", tmp_path / "run", code=2).stderr
     )
-    assert "no use for --shard" in choicewise(*LINE, "--shard", "1/3", "--dry-run", code=2).stderr
+    line = (*LINE, "--shard", "1/3", "--workers", "2", "--out", tmp_path / "run")
+    assert "use more shards" in choicewise(*line, code=2).stderr
     assert [*tmp_path.iterdir()] == []

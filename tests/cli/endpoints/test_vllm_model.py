@@ -7,7 +7,6 @@ import pytest
 from choicewise.bundled import MODELS
 from choicewise.cli.run import token_savings
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
-from choicewise.extensions.cluster.workers import copied
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.extensions.endpoints.vllm.noise import measure_noise
 from choicewise.running.evaluate import evaluate
@@ -59,11 +58,6 @@ def test_a_run_says_what_was_computed_beside_what_is_unique(tmp_path: Path) -> N
     assert run.manifest.engine.selfcheck is not None
     assert run.manifest.engine.selfcheck.rung == "vLLM, trace replay"
     assert all(row["missing"] is None for row in run.observations().to_pylist())
-
-
-def test_workers_are_vllms_own() -> None:
-    with pytest.raises(UsageError, match="tensor_parallel_size=2"):
-        copied(EngineModel(FOLDER, engine=FakeEngine))
 
 
 @pytest.mark.costly("the self-check of a fake engine, and the network itself")

@@ -1,14 +1,8 @@
-"""What a test changes in the drivers and replicas that it starts: Python imports this where it is on the path.
+"""What a test changes in the shard processes that it starts: Python imports this where it is on the path.
 
-``CLUSTER_TEST`` names a folder that all processes of a test share. In ``answers`` there every replica writes a line
-(its process, the shard) before it answers; while there is a file ``hold`` it then waits, and before it loads its model
-while there is a file ``hold-load``. Further variables change a single process:
-
-    CLUSTER_TEST_PATIENCE   seconds that a driver waits for room, and a tenth of it between its lines
-    CLUSTER_TEST_VERSION    the version that Choicewise says it has
-    CLUSTER_TEST_MODEL      the folder that lies at the path of every model here
-    CLUSTER_TEST_NO_DISK    replicas find no place for a file of their own
-    CLUSTER_TEST_LOUD       replicas print
+``CLUSTER_TEST`` names a folder that all processes of a test share. In ``answers`` there every process writes a line
+(its number, a question) before it answers a shard; while there is a file ``hold`` it then waits.
+``CLUSTER_TEST_VERSION`` is the version that Choicewise says it has.
 """
 
 import importlib.abc
@@ -16,7 +10,6 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,54 +19,30 @@ from typing import Any
 FOLDER = Path(os.environ.get("CLUSTER_TEST", "/nowhere"))
 
 
-def short_patience(replicas: Any) -> None:
-    """A driver that gives up soon."""
-    replicas.PATIENCE = float(os.environ.get("CLUSTER_TEST_PATIENCE", replicas.PATIENCE))
-    replicas.PAUSE = min(replicas.PAUSE, replicas.PATIENCE / 10)
-
-
 def other_version(choicewise: Any) -> None:
     """Choicewise as if it were of another version."""
     choicewise.__version__ = os.environ.get("CLUSTER_TEST_VERSION", choicewise.__version__)
 
 
-def held_replica(module: Any) -> None:
-    """Replicas that say what they do and wait where a test wants it."""
-    load, answer = module.LoadedModel.__init__, module.LoadedModel.answer
+def held_answers(module: Any) -> None:
+    """Processes that say what they answer and wait where a test wants it."""
+    observe = module.observe
 
-    def held_load(self: Any, recipe: Any, *more: Any) -> None:
-        held("hold-load")
-        if os.environ.get("CLUSTER_TEST_LOUD"):
-            print("a model speaks", flush=True)
-        if os.environ.get("CLUSTER_TEST_NO_DISK"):
-            os.environ |= dict.fromkeys(
-                ("TMPDIR", "HOME", "XDG_CACHE_HOME", "HF_HOME"), "/proc/nowhere"
-            )
-            tempfile.tempdir = None
-        if there := os.environ.get("CLUSTER_TEST_MODEL"):
-            recipe = type(recipe)(there, recipe.options)
-        load(self, recipe, *more)
-
-    def held_answer(self: Any, shard: Any) -> Any:
-        with (FOLDER / "answers").open("a") as lines:
-            lines.write(f"{os.getpid()} {next(iter(shard.questions))}\n")
-        held("hold")
-        return answer(self, shard)
+    def held_observe(model: Any, shard: Any) -> Any:
+        if "--workers" not in sys.argv and "--executor" not in sys.argv:
+            with (FOLDER / "answers").open("a") as lines:
+                lines.write(f"{os.getpid()} {next(iter(shard))}\n")
+            while (FOLDER / "hold").exists():
+                time.sleep(0.02)
+        return observe(model, shard)
 
     if FOLDER.is_dir():
-        module.LoadedModel.__init__, module.LoadedModel.answer = held_load, held_answer
-
-
-def held(name: str) -> None:
-    """Returns as soon as there is no such file."""
-    while (FOLDER / name).exists():
-        time.sleep(0.02)
+        module.observe = held_observe
 
 
 CHANGES: dict[str, Callable[[Any], None]] = {
     "choicewise": other_version,
-    "choicewise.extensions.cluster.replica": held_replica,
-    "choicewise.extensions.cluster.workers": short_patience,
+    "choicewise.running.answer": held_answers,
 }
 
 

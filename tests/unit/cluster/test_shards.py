@@ -18,9 +18,7 @@ from choicewise.bundled import BENCHMARK
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.cluster.merge import MissingShards, merge, merge_all
 from choicewise.extensions.cluster.slurm import part_of_array
-from choicewise.extensions.cluster.workers import ReplicaPool, Started
 from choicewise.models.fake import HashModel
-from choicewise.models.model import Model
 from choicewise.questions import Prompt, TokenScores
 from choicewise.records import (
     MANIFEST,
@@ -31,7 +29,6 @@ from choicewise.records import (
     ShardRecord,
     Spent,
 )
-from choicewise.running.answer import OneProcess
 from choicewise.running.doctor import examine
 from choicewise.running.job import job_of
 from choicewise.running.shards import Assignment, Share, share_of
@@ -41,7 +38,6 @@ from choicewise.store.folder import read_manifest, read_sweep, write_manifest
 from choicewise.store.shards import not_complete
 from choicewise.store.tables import Keys, block_file, read_table, write_arrow
 from tests.helpers.damage import block, flip, relist, truncate
-from tests.helpers.replicas import ReplicasHere
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer", "options/pride"]
 """Null contexts that subjects share, and a calibration over all items."""
@@ -59,8 +55,7 @@ def run(out: Path, shard: str | None = None, **chosen: Any) -> Run:
         "protocols": PROTOCOLS,
         "limit": 3,
     }
-    with chosen.pop("pool", None) or OneProcess() as pool:
-        return evaluate(**{**asked, **chosen}, out=out, shard=shard, executor=pool)
+    return evaluate(**{**asked, **chosen}, out=out, shard=shard)
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -181,19 +176,6 @@ def test_a_merged_run_is_a_run_and_names_its_parts(runs: Path, tmp_path: Path) -
     )
     more = run(tmp_path / "run", protocols=[*PROTOCOLS, "mmlu/cloze:sum"])
     assert len(more.protocols) > len(whole.protocols)
-
-
-@pytest.mark.costly("shards of three replicas")
-def test_replicas_answer_a_shard_in_its_order(runs: Path, tmp_path: Path) -> None:
-    def reversed_replicas(model: Model) -> Started:
-        them = ReplicasHere(model, 3)
-        return [*reversed(them.all)], them.lacking
-
-    parts = [
-        run(tmp_path / str(number), f"{number}/2", pool=ReplicaPool(reversed_replicas)).folder
-        for number in (1, 2)
-    ]
-    assert files(together(tmp_path / "run", *parts)) == files(runs / "whole")
 
 
 class Killed(HashModel):

@@ -153,7 +153,6 @@ def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(
     for name, reason in (
         ("steady:x", "steady:x is computed in one process; leave --workers out"),
         ("server:http://host/v1#m", "which needs no further workers; leave --workers out"),
-        ("vllm:org/name", "vllm:NAME,tensor_parallel_size=2"),
     ):
         assert reason in choicewise(*line, "--model", name, code=UsageError.exit_code).stderr
 

@@ -449,12 +449,6 @@ def test_what_was_done_is_said(begun: SubmissionService) -> None:
     )
 
 
-def test_work_over_two_processes_is_the_same(begun: SubmissionService) -> None:
-    name = submit(begun)
-    command("work", begun.board, "--once", "--workers", "2", code=0)
-    assert read_manifest(run_of(begun, name)).complete
-
-
 def test_wrong_use_is_told(tmp_path: Path) -> None:
     told = command("work", "http://127.0.0.1:8470", code=2).stderr
     assert "is an address: name the folder of the board" in told

@@ -305,17 +305,15 @@ def work(
     ] = None,
     device: options.Device = None,
     batch_tokens: options.BatchTokens = None,
-    executor: options.Executor = "local",
-    workers: options.Workers = None,
     once: Annotated[
         bool, typer.Option("--once", help="Stop when no submission waits (default: wait for more).")
     ] = False,
 ) -> None:
     """Evaluate the models that are submitted to a board, one after another.
 
-    Run it on the machine that has the folder, or with --executor ray on a cluster. Several workers can
-    run in parallel. If a worker dies, another one resumes its run. Ctrl-C returns the current
-    submission to the queue.
+    Run it on the machine that has the folder. Several workers can run in parallel, such as one per GPU
+    (CUDA_VISIBLE_DEVICES=0 choicewise work DIR). If a worker dies, another one resumes its run. Ctrl-C
+    returns the current submission to the queue.
     """
     lacking = [package for package in NEEDED if find_spec(package) is None]
     if lacking:
@@ -332,8 +330,6 @@ def work(
     loading: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
     workplace = Workplace(
         here={name: value for name, value in loading.items() if value is not None},
-        executor=executor,
-        workers=workers,
         say=tell,
         shown=progress,
         download=show_download(),

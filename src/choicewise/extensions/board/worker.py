@@ -44,7 +44,6 @@ from choicewise.models.model import Model
 from choicewise.models.opening import INDEX, open_hub_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.records import SWEEP
-from choicewise.running.answer import executor_of, loading_options
 from choicewise.running.fitting import change_notes, variants_among
 from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
@@ -88,24 +87,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Hold how a worker evaluates; UsageError for an executor that nobody adds.
+    """Hold how a worker evaluates.
 
-    ``here``: further arguments of :func:`choicewise.load_model`, such as the device. ``executor``, ``workers``: those
-    of a job. ``say`` receives a line now and then. ``shown`` takes a title and opens what receives (done, total).
+    ``here``: further arguments of :func:`choicewise.load_model`, such as the device. ``say``
+    receives a line now and then. ``shown`` takes a title and opens what receives (done, total).
     ``download`` receives the progress of downloads.
     """
 
     here: Mapping[str, Any] = field(default_factory=dict)
-    executor: str = "local"
-    workers: int | None = None
     say: Callable[[str], None] = lambda line: None
     shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(
         lambda done, total: None
     )
     download: Download | None = None
-
-    def __post_init__(self) -> None:
-        executor_of(self.executor, self.workers)  # a wrong one is said before anything is taken
 
 
 class Worker:
@@ -271,10 +265,7 @@ class _Job:
         options: dict[str, Any] = {}
         if wanted.dtype:
             options["dtype"] = wanted.dtype
-        executor = executor_of(workplace.executor, workplace.workers)
-        loading = dict(workplace.here)
-        loading |= loading_options(executor, pinned, workplace.here.get("device"))
-        loading |= options
+        loading = {**workplace.here, **options}
         opened = load_model(pinned, progress=self._download, say=workplace.say, **loading)
         self.opened = True
         if wanted.revision:  # else the board would give all revisions of a model one name
@@ -311,12 +302,7 @@ class _Job:
 
     def _sweep(self, model: _CheckedModel, folder: Path) -> None:
         workplace = self._workplace
-        changes = {
-            "models": (model,),
-            "executor": workplace.executor,
-            "workers": workplace.workers,
-        }
-        job = job_of(self._service.asked.plan()).model_copy(update=changes)
+        job = job_of(self._service.asked.plan()).model_copy(update={"models": (model,)})
 
         def opened(source: OpenedSource) -> None:
             for change in source.changes:

@@ -5,25 +5,22 @@ Slurm array, and the command ``merge``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
-from choicewise.ports import Command, Executor, Extension, Sharing, TaskArray
-
-if TYPE_CHECKING:
-    from choicewise.running.answer import Pool
+from choicewise.ports import Command, Executor, Extension, TaskArray, calls
 
 
 class Processes(Executor):
-    """Add ``--executor local --workers N``."""
+    """Add ``--workers N`` for a model on this machine."""
 
     name = "local"
     summary = "processes of this machine"
+    evaluate = calls("choicewise.extensions.cluster.processes:evaluate")
 
-    def pool(self, workers: int | None, sharing: Sharing) -> Pool:
-        """Return the processes."""
-        from choicewise.extensions.cluster.workers import process_pool
+    def device(self) -> str | None:
+        """Return ``cuda`` if this machine has GPUs, else ``cpu``; nothing is computed here."""
+        from choicewise.models.local.devices import gpu_count
 
-        return process_pool(workers or 1, sharing)
+        return "cuda" if gpu_count() else "cpu"
 
 
 class Ray(Executor):
@@ -31,24 +28,13 @@ class Ray(Executor):
 
     name = "ray"
     summary = "a Ray cluster"
+    evaluate = calls("choicewise.extensions.cluster.ray:evaluate")
 
-    def loading(self, device: str | None) -> dict[str, Any]:
-        """Return the device of the cluster, and that its processes compute the model."""
+    def device(self) -> str | None:
+        """Return ``cuda`` if the cluster has GPUs, else ``cpu``."""
         from choicewise.extensions.cluster.ray import cluster_device
 
-        return {"device": device or cluster_device(), "elsewhere": True}
-
-    def at_once(self, models: int, say: Callable[[str], None]) -> int:
-        """Return how many GPUs the cluster has, or cores if it has none, and one more."""
-        from choicewise.extensions.cluster.ray import models_at_once
-
-        return models_at_once(models, say)
-
-    def pool(self, workers: int | None, sharing: Sharing) -> Pool:
-        """Return replicas on the cluster."""
-        from choicewise.extensions.cluster.ray import ray_pool
-
-        return ray_pool(workers, sharing)
+        return cluster_device()
 
 
 class Slurm(TaskArray):

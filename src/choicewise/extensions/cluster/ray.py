@@ -1,4 +1,4 @@
-"""Have replicas answer on a Ray cluster, or on one that is started on this machine.
+"""Compute shards as tasks of a Ray cluster, or of one that is started on this machine.
 
 Whoever reaches a Ray cluster can run any code on it, by design. So a cluster that is started here
 listens on loopback alone, with a token that only this process and its children have, and without a
@@ -20,173 +20,145 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from choicewise.engine import Shard
-from choicewise.errors import UsageError, install_line
-from choicewise.extensions.cluster.replica import (
-    DEATHS,
-    Answered,
-    Identity,
-    LoadedModel,
-    ReplicaDied,
-    loaded_here,
-    outcome,
-)
-from choicewise.extensions.cluster.workers import ReplicaPool, Started, copied
+from choicewise.errors import MachinesLost, UsageError, install_line
+from choicewise.extensions.cluster.part import Part, compute_part
+from choicewise.extensions.cluster.spread import ShardedRuns, compute_all, failures_of
+from choicewise.models.kinds import kind_of, model_kind
 from choicewise.models.local.devices import AUTO, Footprint, devices_of
 from choicewise.models.local.folder_model import footprint_of
-from choicewise.models.model import Model, Recipe
-from choicewise.ports import Sharing
-from choicewise.util.text import listed
+from choicewise.models.model import Model
+from choicewise.ports import ModelRuns, Watcher
+from choicewise.util.isolate import Record
+from choicewise.util.text import bytes_of, listed
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
-_asking = Lock()
 
+def evaluate(models: Iterable[ModelRuns], workers: int | None, watcher: Watcher) -> None:
+    """Compute the runs of all models at once, a task of the cluster for each shard.
 
-def ray_pool(workers: int | None, sharing: Sharing) -> ReplicaPool:
-    """Return so many replicas on a cluster, or as many as the model's part of it has room for."""
-    start = partial(ray_replicas, workers=workers, models=sharing.models, memory=sharing.memory)
-    return ReplicaPool(start, sharing.others, sharing.safe_point)
-
-
-def models_at_once(models: int, say: Callable[[str], None]) -> int:
-    """Return how many of so many models are opened at once: one is loaded while the others compute."""
-    nodes = nodes_of_cluster()
-    if models > 1:
-        say(f"{models} models share a cluster with {in_words(nodes)}")
-    return slots_of(nodes) + 1
-
-
-def ray_replicas(
-    model: Model, workers: int | None, models: int = 1, memory: int | None = None
-) -> Started:
-    """Return ``workers`` replicas, or as many as one of so many ``models`` can have at once, and a
-    function.
-
-    The function says which resources the first replica waits for, and returns None if one loads its
-    model. Ray finds the nodes. Raises UsageError if no node could hold a replica even if nothing
-    else ran on it, and for a device of one machine.
+    Ray finds the nodes, and starts a task again whose process or node is gone. Without ``workers``
+    the shards of a single model are as many as the cluster has room for; one of several models is
+    a single task. Raises UsageError if no node could hold a task even if nothing else ran on it.
     """
-    recipe, driver = copied(model)
-    needs = cluster_needs(model, workers, memory)
-    share = sum(needs.times(node) for node in nodes_of_cluster()) // models
-    ray = connect()
-    resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory or None}
-    actor = ray.remote(max_restarts=-1, max_task_retries=0, **resources)(Actor)
-    begun = recipe, AUTO if needs.gpus > 1 else None, driver
-    replicas = [RayReplica(ray, actor.remote(*begun)) for _ in range(workers or max(1, share))]
+    all_runs = list(models)
+    sharded = []
+    for runs in all_runs:
+        try:
+            needs = task_needs(runs, workers)
+        except UsageError as error:
+            watcher.ended(runs.job.models[0].label, failures_of(runs, error))
+            continue
+        count = workers
+        if count is None:
+            count = 1
+            if len(all_runs) == 1:
+                count = max(1, sum(needs.times(node) for node in nodes_of_cluster()))
+        sharded.append(ShardedRuns(runs, count, Tasks(needs, _spreads(runs, needs))))
+    watcher.say(f"computing on a cluster with {in_words(nodes_of_cluster())}")
+    compute_all(sharded, watcher)
 
-    def lacking() -> str | None:
-        if any(replica.placed.done() for replica in replicas):
-            return None
-        return f"a replica needs {needs.lacking(ray.available_resources()) or 'room on one node'}"
 
-    return [*replicas], lacking
+class Tasks:
+    """Start tasks on the cluster that take ``needs`` of a node each.
 
-
-class RayReplica:
-    """Run a replica in an actor, which Ray restarts if it dies, on another node if need be.
-
-    ``placed`` is done once the actor has a node.
+    ``spreads``: True if a model is spread over the GPUs of its task.
     """
 
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray = ray
-        self._actor = actor
-        self.placed: Future[None] = actor.placed.options(max_task_retries=-1).remote().future()
+    def __init__(self, needs: Needs, spreads: bool) -> None:
+        self._ray = connect()
+        self._task = self._ray.remote(
+            num_cpus=needs.cpus,
+            num_gpus=needs.gpus,
+            memory=needs.memory or None,
+            max_retries=RETRIES,
+        )(compute_part)
+        self._spreads = spreads
+        self._reference_of: dict[Future[Record], Any] = {}
 
-    def load(self) -> Future[None]:
-        """Load the model; this waits until Ray has restarted what died."""
-        return self._told(self._actor.load.options(max_task_retries=DEATHS - 1).remote())
+    def start(self, part: Part) -> Future[Record]:
+        """Start a task for ``part``."""
+        if self._spreads:
+            part = replace(
+                part, job={**part.job, "models": [{**part.job["models"][0], "device": AUTO}]}
+            )
+        reference = self._task.remote(part)
+        future = _future_of(reference)
+        self._reference_of[future] = reference
+        return future
 
-    def answer(self, shard: Shard) -> Future[Answered]:
-        """Return the answers to all of a shard."""
-        return self._told(self._actor.answer.remote(shard))
-
-    def end(self) -> None:
-        """End the actor."""
-        self._ray.kill(self._actor, no_restart=True)
-
-    def _told(self, reference: Any) -> Future[Any]:
-        """Return the result of a call, which may be an error; errors of Ray itself are deaths."""
-        answered = Future[Any]()
-
-        def tell(ended: Future[Any]) -> None:
-            error = ended.exception()
-            outcome = ended.result() if error is None else ReplicaDied(_short(error))
-            if not answered.set_running_or_notify_cancel():
-                return
-            if isinstance(outcome, Exception):
-                answered.set_exception(outcome)
-            else:
-                answered.set_result(outcome)
-
-        reference.future().add_done_callback(tell)
-        return answered
+    def stop(self, futures: Iterable[Future[Record]]) -> None:
+        """End the tasks of ``futures``; what they have written stays."""
+        for future in futures:
+            self._ray.cancel(self._reference_of[future], force=True)
 
 
-class Actor:
-    """Answer on a node of the cluster; errors are returned, so that only Ray's own are raised."""
-
-    def __init__(self, recipe: Recipe, device: str | None, driver: Identity) -> None:
-        self._loading = recipe, device, driver
-        self._loaded: LoadedModel | None = None
-
-    def placed(self) -> None:
-        """Return once the actor has a node."""
-
-    def load(self) -> Exception | None:
-        """Load the model, and return why it can't be loaded, or None."""
-        loaded = loaded_here(*self._loading)
-        if isinstance(loaded, Exception):
-            return loaded
-        self._loaded = loaded
-        return None
-
-    def answer(self, shard: Shard) -> Answered | Exception:
-        """Return the answers to all of a shard, or why there are none."""
-        if self._loaded is None:
-            return ReplicaDied("it was restarted meanwhile")
-        return outcome(self._loaded.answer, shard)
+def _spreads(runs: ModelRuns, needs: Needs) -> bool:
+    return needs.gpus > 1 and "device" in model_kind(runs.job.models[0].name).takes
 
 
-def cluster_needs(model: Model, workers: int | None, memory: int | None = None) -> Needs:
-    """Return what a replica of ``model`` takes of the cluster.
+def _future_of(reference: Any) -> Future[Record]:
+    """Return the result of a task; errors of Ray itself are deaths."""
+    result = Future[Record]()
+
+    def end(ended: Future[Any]) -> None:
+        error = ended.exception()
+        if error is None:
+            result.set_result(ended.result())
+        else:
+            result.set_exception(MachinesLost(_short(error)))
+
+    reference.future().add_done_callback(end)
+    return result
+
+
+def task_needs(runs: ModelRuns, workers: int | None) -> Needs:
+    """Return what a task for ``runs`` takes of the cluster.
 
     Arguments and errors are those of :func:`needs_of`; UsageError also for a device of one machine.
     """
-    if ":" in model.device and not devices_of(model.device):
-        kind = model.device.partition(":")[0]
-        raise UsageError(
-            f"device {model.device} is one of a machine; say {kind}, as Ray chooses which of them is free"
-        )
+    model = runs.model
+    assert model is not None
+    (choice,) = runs.job.models
+    kind = kind_of(model)
     nodes = nodes_of_cluster()
+    has_gpus = any(node.get("GPU") for node in nodes)
+    if kind.remote:
+        # Its own program computes it: a server elsewhere, or an engine with GPUs of its own.
+        gpus = 0
+        if not kind.workers and has_gpus:
+            gpus = kind.gpus(choice.name)
+        return Needs(gpus, max(1, gpus), 0)
+    if ":" in model.device and not devices_of(model.device):
+        device = model.device.partition(":")[0]
+        raise UsageError(
+            f"device {model.device} is one of a machine; use {device}, as Ray chooses which of them is free"
+        )
     size = None
-    if model.device != "cpu" and any(node.get("GPU") for node in nodes):
-        # Before any of several models has taken the GPUs.
-        with _asking:
-            size = gpu_bytes()
-    return needs_of(model, nodes, workers, size, memory)
+    if model.device != "cpu" and has_gpus:
+        size = gpu_bytes()
+    return needs_of(model, nodes, workers, size, bytes_of(choice.memory or "") or None)
 
 
 def _short(error: BaseException) -> str:
-    """Return the line of Ray's error that says why; it is the last one if the actor could not be
-    made.
-    """
+    """Return the line of Ray's error that says why."""
     lines = [_COLOUR.sub("", line).strip() for line in str(error).splitlines()]
     first, *others = [line for line in lines if line] or [""]
-    if "creation task" in first:
+    if "RayTaskError" in type(error).__name__:
+        # A traceback, which ends with the error.
         reasons = others[-1:]
     else:
         reasons = [line for line in others if " because " in line]
     return f"{type(error).__name__}: {(reasons or [first])[0]}"
 
+
+RETRIES = 3
+"""How often Ray starts a task again whose process or node is gone."""
 
 ADDRESS = "RAY_ADDRESS"
 """The variable that names a running cluster, as Ray itself reads it."""
@@ -406,13 +378,6 @@ class Needs:
         return min(
             (int(node.get(name, 0) // amount) for name, amount in self.amounts.items()), default=1
         )
-
-
-def slots_of(nodes: Sequence[Node]) -> int:
-    """Return the GPUs of a cluster, or its cores if it has none: so many models can compute at
-    once.
-    """
-    return max(1, int(_sum(nodes, "GPU") or _sum(nodes, "CPU")))
 
 
 def in_words(nodes: Sequence[Node]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ class Engine(ModelKind):
     name = "vllm"
     takes = frozenset({"dtype", "window", "batch_tokens", "memory"})
     because = "is computed by vLLM"
-    workers = "is computed by vLLM, which has its own workers: use vllm:NAME,tensor_parallel_size=2"
+    workers = ""
     revisions = "has no use for revisions; name each as vllm:NAME@REVISION"
     remote = True
 
@@ -112,6 +113,13 @@ class Engine(ModelKind):
         from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 
         return EngineName.parse(name).model
+
+    def gpus(self, name: str) -> int:
+        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
+
+        options = EngineName.parse(name).options
+        sizes = [options.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline", "data")]
+        return math.prod(sizes)
 
     def open(self, name: str, loading: Loading) -> Model:
         from choicewise.extensions.endpoints.packages import need_vllm

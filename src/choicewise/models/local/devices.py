@@ -103,6 +103,23 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+def gpu_count() -> int:
+    """Return how many GPUs this process may use, without taking memory of one."""
+    if not _has_driver():
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def gpu_bytes() -> int:
+    """Return the bytes of memory of the smallest GPU of this machine."""
+    import torch
+
+    numbers = range(torch.cuda.device_count())
+    return min(int(torch.cuda.get_device_properties(number).total_memory) for number in numbers)
+
+
 def _all_gpus() -> str | None:
     """Return the name of all GPUs together; None if there are fewer than two."""
     import torch

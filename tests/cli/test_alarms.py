@@ -233,7 +233,7 @@ def test_a_served_model_that_changed_is_alarming(changed: str, data: Path, tmp_p
     assert ("served-model" in raised(row)) == bool(changed)
     assert ("alarm: served-model" in done.stderr) == bool(changed)
     assert changed in done.stderr
-    assert ("the server answered the same probe otherwise" in page.read_text()) == bool(changed)
+    assert ("the same probe differently" in page.read_text()) == bool(changed)
 
 
 def test_chance_and_constant_are_alarming(data: Path, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_what_the_first_sentence_says_is_no_alarm_below(
     choicewise("run", *asked, "--limit", "10", code=0)
     told = choicewise("report", tmp_path / "run", *more, code=0)
     assert "no better than guessing" in told.stdout.lower()
-    assert "chance: within one standard error of guessing" in told.stdout
+    assert "standard error of guessing" in told.stdout
     assert "alarm: chance" not in told.stderr
     guesses = [
         made(value=0.25, warnings=("chance",)),

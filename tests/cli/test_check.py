@@ -138,7 +138,7 @@ def test_a_path_that_is_wrong_or_impossible_is_reported() -> None:
 def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout
-    assert "a run takes the path 'tree'" in shown
+    assert "takes the path 'tree'" in shown
     assert "batch padded on the left" in shown
     assert "Noise of a token" in shown
     content = json.loads(choicewise("check", "--model", "x", "--json").stdout)
@@ -162,7 +162,7 @@ def test_a_refused_path_says_why_and_a_fake_has_no_noise(
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout
     assert "refused: differs by 3 nats" in shown
-    assert "a run takes the path 'mask'" in shown
+    assert "takes the path 'mask'" in shown
 
 
 MODEL = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
@@ -204,4 +204,4 @@ def test_a_model_that_states_no_window_is_given_one_and_another_is_another_measu
     choicewise(*asked, "--window", "512", code=0)
     assert read_manifest(out).model.window == 512
     refused = choicewise(*asked, "--window", "256", code=StoreError.exit_code)
-    assert "model window is 512 there and 256 here" in refused.stderr
+    assert "window is 512 there and 256" in refused.stderr

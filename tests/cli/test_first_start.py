@@ -80,16 +80,10 @@ def test_a_file_becomes_a_number_in_one_start(quiz: Path) -> None:
 def test_shots_are_those_that_are_asked_for(quiz: Path) -> None:
     start = line_of_run(quiz, "mmlu/original")
     told = choicewise(*start, "--shots", "error", code=3)
-    assert "'sums' has 0 rows in split 'dev'" in told.stderr
+    assert "0 rows in split 'dev'" in told.stderr
     assert "without, as" not in told.stderr
-    assert (
-        "'sums' has 0 rows in split 'dev'; 2 shots"
-        in choicewise(*start, "--shots", "2", code=3).stderr
-    )
-    assert (
-        "shots is 'many'; it must be a whole number"
-        in choicewise(*start, "--shots", "many", code=2).stderr
-    )
+    assert "0 rows in split 'dev'; 2" in choicewise(*start, "--shots", "2", code=3).stderr
+    assert "shots is 'many'" in choicewise(*start, "--shots", "many", code=2).stderr
     assert not Path("q").exists()
     write_quiz(Path("quiz.dev.csv"), 6, "plus 1000")
     told = choicewise(*start, code=0)
@@ -105,7 +99,7 @@ def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
         *line_of_run(quiz, "mmlu/original"),
         code=3,
     )
-    assert "'sums' has 3 rows in split 'dev'; 5 shots" in told.stderr
+    assert "3 rows in split 'dev'; 5" in told.stderr
     assert "asked without" not in told.stderr
 
 
@@ -157,8 +151,7 @@ def test_one_score_of_every_protocol(quiz: Path) -> None:
     rows = json.loads(choicewise("report", "all", "--score", "acc_norm", "--json", code=0).stdout)
     assert sorted(row["protocol"] for row in rows) == chosen
     assert (
-        "has the score 'acc_nrom'; did you mean"
-        in choicewise("report", "all", "--score", "acc_nrom", code=2).stderr
+        "score 'acc_nrom'; did" in choicewise("report", "all", "--score", "acc_nrom", code=2).stderr
     )
 
 
@@ -187,7 +180,7 @@ def test_a_ladder_is_between_what_was_named(quiz: Path) -> None:
 def test_the_names_of_scores_are_listed() -> None:
     listed = choicewise("protocols", code=0).stdout
     assert "acc_norm " in listed
-    assert "char_mean_bare LM Evaluation Harness" in listed
+    assert "char_mean_bare LM" in listed
     assert "FAMILY/olmes-cf" in listed
 
 

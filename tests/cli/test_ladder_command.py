@@ -64,7 +64,7 @@ def test_the_line_that_is_printed_asks_the_rest_when_it_is_pasted(
     )
     assert told is not None
     assert told[2] == command_line("explain", folder)
-    assert "* not one by one: the run did not ask the protocols between" in shown.stdout
+    assert "* combined" in shown.stdout
     line = shown.stdout.splitlines()[-1]
     assert "--subject tides" in line
     choicewise(*shlex.split(line)[1:], code=0)
@@ -192,7 +192,7 @@ def test_ways_are_protocols_for_other_commands_and_some_need_no_line(
     )
     assert "axis" not in choicewise("protocols", "show", f"{way}:header").stderr
     refused = choicewise("report", "--protocol", f"{way}:header", folder, code=UsageError.exit_code)
-    assert "not asked what" in refused.stderr
+    assert f"has no {way}:header" in refused.stderr
 
 
 def test_items_that_only_one_side_scores_are_counted(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_effects_are_a_report_of_their_own(folder: Path) -> None:
     assert sum(row["pairs"] for row in changes["rows"]) == len(pairs["rows"])
     words = ["--protocol", "mmlu/original"]
     refused = choicewise("report", folder, "effects", *words, code=UsageError.exit_code)
-    assert "no two protocols of the run of fake:hash differ in one axis alone" in refused.stderr
+    assert "no two protocols in the run of fake:hash" in refused.stderr
 
 
 def test_one_item_is_one(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_missing_items_have_their_reason(study: Study, tmp_path: Path) -> None:
     assert row.counts.missing > 0
     (why,) = row.missing_reasons
     assert (why.reason, why.count) == (
-        "the generated text begins with no option",
+        "the generated text does not begin with an option",
         row.counts.missing,
     )
 

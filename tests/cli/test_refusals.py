@@ -68,8 +68,8 @@ def test_what_can_not_be_asked_is_refused_by_name_and_the_rest_is_asked(tmp_path
     assert [*run.manifest.protocols] == [LETTER]
     assert run.manifest.refused == {f"{CLOZE}:sum": SHORT, CHOSEN: NO_TEXT}
     assert [str(warning.message) for warning in told] == [
-        f"protocol {CLOZE}:sum is refused: {SHORT}; the other protocols are asked",
-        f"protocol {CHOSEN} is refused: {NO_TEXT}; the other protocols are asked",
+        f"protocol {CLOZE}:sum is refused: {SHORT}; the other protocols run",
+        f"protocol {CHOSEN} is refused: {NO_TEXT}; the other protocols run",
     ]
     assert {warning.filename for warning in told} == {__file__}
     assert {
@@ -164,7 +164,7 @@ def test_the_command_line_says_once_what_is_refused(tmp_path: Path) -> None:
     for told in (planned.stderr, ran.stderr):
         assert told.count("are refused") == told.count(CHOSEN) == 1
         assert "note: 10 protocols are refused (mmlu/cloze:char_mean_bare, mmlu/cloze:sum, " in told
-        assert f"and 2 more): {SHORT}; the other protocols are asked" in told
+        assert f"and 2 more): {SHORT}" in told
     assert "refused 10" in planned.stdout
     assert {row["protocol"] for row in json.loads(ran.stdout)} == {LETTER}
     assert set(open_run(tmp_path / "run").manifest.refused) >= {CHOSEN, f"{CLOZE}:sum"}
@@ -185,7 +185,5 @@ def test_a_ladder_to_a_refused_protocol_is_an_error(tmp_path: Path) -> None:
     run = evaluate(
         model=TwoTokens(), data=DATA, protocols=[LETTER, CHOSEN], limit=1, out=tmp_path / "run"
     )
-    with pytest.raises(
-        UsageError, match=f"was not asked what {CHOSEN} asks, as that was refused: {NO_TEXT}"
-    ):
+    with pytest.raises(UsageError, match=f"{CHOSEN}; the run refused it: {NO_TEXT}"):
         run.choose([CHOSEN])

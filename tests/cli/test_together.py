@@ -38,7 +38,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.costly("the first one evaluates eleven models")
 def test_bad_items_are_told_by_ten_models(runs: Path) -> None:
     shown = choicewise("report", runs / "runs", "audit", code=0).stdout
-    assert "judged by 10 models under 2 protocols" in shown
+    assert "10 models under 2 protocols" in shown
     report, *others = json.loads(
         choicewise("report", runs / "runs", "audit", "--json", code=0).stdout
     )
@@ -61,7 +61,7 @@ def test_fewer_models_are_refused_with_how_many_there_are(runs: Path) -> None:
 
 def test_signal_and_noise_over_checkpoints(runs: Path) -> None:
     shown = " ".join(choicewise("report", runs / "runs", "signal", code=0).stdout.split())
-    assert "signal over 5 models, noise over the last 3 of 6 checkpoints of org/m" in shown
+    assert "over the last 3 of 6" in shown
     (report,) = json.loads(choicewise("report", runs / "runs", "signal", "--json", code=0).stdout)
     assert report["trainings"] == {"org/m": [1000.0 * n for n in range(1, 7)]}
     assert {row["protocol"] for row in report["rows"]} == {*PROTOCOLS}
@@ -72,17 +72,17 @@ def test_signal_and_noise_over_checkpoints(runs: Path) -> None:
 def test_a_sample_is_estimated_with_the_other_models(runs: Path) -> None:
     both = runs / "sample", runs / "runs"
     shown = " ".join(choicewise("report", *both, code=0).stdout.split())
-    assert "of all 8 questions by 10 other models (AIPW" in shown
+    assert "8 questions by 10 other models" in shown
     rows = json.loads(choicewise("report", *both, "--json", code=0).stdout)
     own = [row for row in rows if row["metric"] == "acc-estimate"]
     assert {row["protocol"] for row in own} == {*PROTOCOLS}
     assert all((row["n"], row["population"]) == (5, 8) for row in own)
     assert "estimates for all questions" in choicewise("report", *both, "--all", code=0).stdout
     alone = choicewise("report", runs / "sample", code=0).stdout
-    assert "5 of 8 questions (sample of 5, seed 2)" in alone
+    assert "8 questions (sample of 5, seed 2)" in alone
     assert "AIPW" not in alone
     whole = " ".join(choicewise("report", runs / "sample", "--all", code=0).stdout.split())
-    assert "for all questions that it was drawn from" in whole
+    assert "sample: errors and intervals" in whole
 
 
 def test_they_are_reports_of_their_own(runs: Path) -> None:

@@ -159,7 +159,7 @@ def test_no_ladder_goes_from_one_kind_to_another(run: Run) -> None:
     start, end = one("decision/vllm-0.32:choice"), one("decision/vllm-0.32:score")
     with pytest.raises(
         UsageError,
-        match="of kind choice, decision/vllm-0.32:score of kind score: no item is asked by",
+        match="choice questions, decision/vllm-0.32:score for score questions",
     ):
         both_ways(run, start, end, {})
 

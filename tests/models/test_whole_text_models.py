@@ -227,9 +227,7 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
 def test_a_reading_that_the_model_does_not_take_is_refused(
     family: str, reading: str, saved_model: Saved
 ) -> None:
-    with pytest.raises(
-        ModelError, match=f"can't be asked with reading loglikelihood; it takes {reading}"
-    ):
+    with pytest.raises(ModelError, match=f"reading loglikelihood; it supports {reading}"):
         score(saved_model(family), "What?", [" a"], reading="loglikelihood")
 
 

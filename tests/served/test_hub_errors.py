@@ -380,5 +380,5 @@ def test_the_command_line_says_it_in_its_own_words(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 3
-    assert ended.stderr.startswith("error: the questions of 4 benchmarks are nowhere\n")
+    assert ended.stderr.startswith("error: the data of 4 benchmarks are missing\n")
     assert [word for word in ("thrown while", "Retry") if word in ended.stderr] == []

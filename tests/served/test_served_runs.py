@@ -66,7 +66,7 @@ def test_a_run_at_a_server_gives_the_numbers_of_the_model(server: Server, tmp_pa
         "--json",
     )
     (served,) = json.loads(told.stdout)
-    assert "hash behind vllm 0.32.0 is asked by chosen next tokens, " in told.stderr
+    assert "hash behind vllm 0.32.0, by route chosen next tokens, " in told.stderr
     assert (
         "note: protocol options/embedding is refused: hash does not support Cosine" in told.stderr
     )
@@ -218,9 +218,7 @@ def test_a_model_that_changes_during_the_run_is_noted(server: Server, tmp_path: 
     def change(done: int, total: int) -> None:
         server.model = ServedModel("hash", VLLM, seed=1)
 
-    with pytest.warns(
-        UserWarning, match="the server answers otherwise than at the beginning of the run"
-    ):
+    with pytest.warns(UserWarning, match="the server answers differently"):
         run = run_at(model, tmp_path, progress=change)
     assert run.manifest.complete
     assert run.manifest.server is not None

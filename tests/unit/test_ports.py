@@ -218,7 +218,7 @@ def test_an_executor_that_nobody_adds_is_refused(tmp_path: Path) -> None:
 def test_a_task_array_of_another_package_says_the_shard(stranger: list[Port]) -> None:
     stranger.append(example(ports.TaskArray))
     assert share_of("indexed", {"JOB_COMPLETION_INDEX": "1", "JOBS": "4"}) == Share(2, 4)
-    with pytest.raises(ValueError, match="as in 2/4; or slurm or indexed"):
+    with pytest.raises(ValueError, match="2/4; or slurm or indexed"):
         share_of("nowhere", {})
 
 

@@ -270,9 +270,7 @@ def test_few_subjects_have_no_clustered_interval(tmp_path: Path) -> None:
         "clustered",
         True,
     )
-    with pytest.raises(
-        UsageError, match=r"no row .* more than 1 subject; clustered by fewer than 10, .* wilson"
-    ):
+    with pytest.raises(UsageError, match=r"no row .* more than 1 subject; .* wilson"):
         run.rows("subjects", "clustered")
     with pytest.raises(UsageError, match="2 subjects"):
         evaluate(**asked, out=tmp_path / "few", subjects=["a", "b"]).report(interval="clustered")

@@ -175,9 +175,7 @@ def test_a_changed_summary_is_computed_again(
     harm(runs / "other" / SUMMARY)
     if harm is bomb:
         relist(runs / "other", runs / "other" / SUMMARY)
-    with pytest.warns(
-        UserWarning, match=r"summary\.parquet .*; the numbers are computed from the observations"
-    ):
+    with pytest.warns(UserWarning, match=r"summary\.parquet .*; recomputing"):
         assert repr(summarize(runs / "other").rows) == expected
     assert repr(summarize(runs / "other").rows) == expected
 
@@ -208,7 +206,7 @@ def test_a_link_to_a_file_is_followed(runs: Path, tmp_path: Path) -> None:
 def test_what_is_read_has_a_bound(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 11)
     assert read_bytes(tmp_path / "a", 11) == b"x" * 11
-    with pytest.raises(Refused, match="it has 11 bytes, and at most 10 are read"):
+    with pytest.raises(Refused, match="it has 11 bytes; at most 10"):
         read_bytes(tmp_path / "a", 10)
     with pytest.raises(Refused, match="it is a folder, not a file"):
         open_file(tmp_path)
@@ -289,7 +287,7 @@ def test_repeated_texts_are_counted_if_the_bound_is_rough(
     monkeypatch.setattr(budget, "AT_ONCE", exact - 1)
     with pytest.raises(
         Refused,
-        match=f"it would take {exact:,} bytes of memory, and at most {exact - 1:,} are used",
+        match=f"it would take {exact:,} bytes of memory; at most {exact - 1:,} are used",
     ):
         sized(table)
 
@@ -338,7 +336,7 @@ def test_a_long_table_is_read_in_batches(
     monkeypatch.setattr(budget, "_RATIO", 0)
     monkeypatch.setattr(budget, "AT_ONCE", 1_000_000)
     assert sum(len(batch) for batch in read_batches(path, ITEMS, ["item", "question"])) == 500
-    with pytest.raises(StoreError, match="bytes of memory, and at most 1,000,000 are used"):
+    with pytest.raises(StoreError, match="bytes of memory; at most 1,000,000 are used"):
         read_columns(path, ITEMS, ["item", "question"])
     assert len(read_columns(path, ITEMS, ["item"])) == 500
     with pytest.raises(StoreError, match="bytes of memory"):
@@ -376,7 +374,7 @@ def test_a_log_of_another_tool_that_unpacks_to_too_much(
     assert len(read_log(path).columns) == 1
     monkeypatch.setattr(budget, "_RATIO", 0)
     monkeypatch.setattr(budget, "AT_ONCE", 10)
-    with pytest.raises(DataError, match="bytes of memory, and at most 10 are used"):
+    with pytest.raises(DataError, match="bytes of memory; at most 10 are used"):
         read_log(path)
 
 
@@ -610,7 +608,7 @@ def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(
         pq.write_table(table, path, compression="zstd", store_schema=False, **options)
         assert path.stat().st_size < 100_000
         assert (
-            "bytes of memory, and at most 250,000,000 are used"
+            "bytes of memory; at most 250,000,000 are used"
             in choicewise("data", path, code=3).stderr
         )
 

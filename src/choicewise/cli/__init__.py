@@ -1,7 +1,8 @@
 """Run a command line: results go to stdout, notes and progress to stderr.
 
-Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run folder, 7 a sweep that
-lacks something or a run that lacks dropped blocks, 8 a damaged run folder, 130 interrupted.
+Exit codes: 0 done, 1 another Choicewise error, 2 wrong use, 3 data, 4 protocol, 5 model, 6 run
+folder, 7 a sweep that lacks something or a run that lacks dropped blocks, 8 a damaged run folder,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def __getattr__(name: str) -> object:
 def main() -> NoReturn:
     """Run the command of the process, and end the process with its exit code.
 
-    All output is written by then.  An ordinary end would destroy C++ threads that libraries left behind while they
-    still run, and now and then abort with "terminate called without an active exception".
+    All output is written by then. An ordinary end would destroy C++ threads that libraries left
+    behind while they still run, and now and then abort with "terminate called without an active
+    exception".
     """
     code = 1
 
@@ -59,7 +61,7 @@ def main() -> NoReturn:
 def run_command(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` spell, without the program's name; return its exit code.
 
-    An error that a user is meant to read becomes a line on stderr.  Ctrl-C ends the process.
+    An error that a user is meant to read becomes a line on stderr. Ctrl-C ends the process.
     """
     try:
         return _run(arguments)

@@ -1,4 +1,6 @@
-"""An analysis at the end of a line, ``choicewise report DIR... NAME``: its name, its options, its tables."""
+"""An analysis at the end of a line, ``choicewise report DIR... NAME``: its name, its options, its
+tables.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class ChosenAnalysis:
 
 
 class ReportCommand(Command):
-    """A command whose last argument may be the name of an analysis, which may have options of its own."""
+    """A command whose last argument may be the name of an analysis, which may have options of its
+    own.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the analysis and its options out of the line, then read the rest."""
@@ -87,9 +91,10 @@ def split_analysis(
 ) -> tuple[list[str], ChosenAnalysis | None]:
     """Return a line without the analysis at its end and the analysis's options, and the analysis.
 
-    A folder of that name wins, as does whatever is typed as a path, such as ``./signal``. ``with_value``: options of
-    the command that are followed by a value; ``flags``: its other options. Raises UsageError for two analyses, for an
-    option that the analysis lacks, for a value that an option can't have, and for a misspelled name.
+    A folder of that name wins, as does whatever is typed as a path, such as ``./signal``.
+    ``with_value``: options of the command that are followed by a value; ``flags``: its other
+    options. Raises UsageError for two analyses, for an option that the analysis lacks, for a value
+    that an option can't have, and for a misspelled name.
     """
     rest = list(line)
     analysis = _last_analysis(rest, with_value)
@@ -144,7 +149,10 @@ def _names_no_folder(word: str) -> bool:
 
 
 def _without_option(line: Sequence[str], option: AnalysisOption) -> tuple[list[str], str | None]:
-    """Return the line without an option and its value, and the value; UsageError if it is given twice."""
+    """Return the line without an option and its value, and the value.
+
+    UsageError if it is given twice.
+    """
     rest: list[str] = []
     value = None
     words = iter(line)

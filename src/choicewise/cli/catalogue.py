@@ -1,4 +1,6 @@
-"""Show the catalogue of protocols, and the requests of one: ``choicewise protocols`` and ``prompts``."""
+"""Show the catalogue of protocols, and the requests of one: ``choicewise protocols`` and
+``prompts``.
+"""
 
 from __future__ import annotations
 
@@ -420,9 +422,10 @@ def prompts(
 ) -> None:
     """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
 
-    If choices have different contexts, `contexts` replaces `context`, in the order of `continuations`.
-    If a choice has several texts, `choices` has the choice of each text. Contexts are complete: only
-    `run` cuts them to a model's window. Without --data, the benchmarks' own data are used.
+    If choices have different contexts, `contexts` replaces `context`, in the order of
+    `continuations`. If a choice has several texts, `choices` has the choice of each text. Contexts
+    are complete: only `run` cuts them to a model's window. Without --data, the benchmarks' own data
+    are used.
     """
     from choicewise.running.job import job_of
 
@@ -452,7 +455,10 @@ def _print(
     job: Job,
     template: ChatTemplate | None,
 ) -> None:
-    """Print every request about ``dataset`` once; tell how many items are left out if bad ones are skipped."""
+    """Print every request about ``dataset`` once.
+
+    Tell how many items are left out if bad ones are skipped.
+    """
     from choicewise.requests.blocks import settle_sample, with_split
 
     recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
@@ -506,7 +512,10 @@ def _print_requests(
 
 
 def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
-    """Return a template for chats of one message without a model; UsageError for a chat of several messages."""
+    """Return a template for chats of one message without a model.
+
+    UsageError for a chat of several messages.
+    """
     from choicewise.protocols.protocol import begins
     from choicewise.tokens.chat_template import MessageAlone
 

@@ -1,4 +1,6 @@
-"""Measure ways of computing a score, and score texts: ``choicewise check`` and ``choicewise score``."""
+"""Measure ways of computing a score, and score texts: ``choicewise check`` and ``choicewise
+score``.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ def check(
 ) -> None:
     """Measure a model's numeric noise: how much a score depends on how it is computed, in nats.
 
-    Shows which fast path a run takes, and why others are refused. For a model behind a server it shows
-    which routes give right numbers, and which protocols work. Reports mark items as near ties if their
-    two best scores are closer than the noise.
+    Shows which fast path a run takes, and why others are refused. For a model behind a server it
+    shows which routes give right numbers, and which protocols work. Reports mark items as near ties
+    if their two best scores are closer than the noise.
 
-    With --against it measures the mean KL divergence of the other model's next token instead, with its
-    95 % interval.
+    With --against it measures the mean KL divergence of the other model's next token instead, with
+    its 95 % interval.
     """
     if against is None:
         options.refuse_without_use("without --against there is", texts=texts)
@@ -84,7 +86,9 @@ def check(
 
 
 def measure_noise(model: Model) -> dict[str, Any]:
-    """Return the self-check of ``model`` with its noise, and by how much common ways to run it differ (nats)."""
+    """Return the self-check of ``model`` with its noise, and by how much common ways to run it
+    differ (nats).
+    """
     from choicewise.models.kinds import kind_of
     from choicewise.protocols.readings import supported_readings
 
@@ -126,11 +130,13 @@ def _local_model(model: Model) -> LocalModel | None:
 
 
 def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, Any]:
-    """Return KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest one.
+    """Return KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest
+    one.
 
-    They are means over all tokens after the first of each text, and their errors are those of ratios over texts.
-    ``file``: texts, one a line; None for the bundled questions, :data:`_QUESTIONS` of each subject.  Raises ModelError
-    for models that are not causal ones on this machine, or whose tokens differ.
+    They are means over all tokens after the first of each text, and their errors are those of
+    ratios over texts. ``file``: texts, one a line; None for the bundled questions,
+    :data:`_QUESTIONS` of each subject. Raises ModelError for models that are not causal ones on
+    this machine, or whose tokens differ.
     """
     import numpy as np
 
@@ -272,7 +278,9 @@ def _noise_columns(name: str) -> list[Column]:
 
 
 def measure_server(model: Model) -> dict[str, Any]:
-    """Return what the probe measured: the server, the routes that were tried, noise (nats a token), and protocols."""
+    """Return what the probe measured: the server, the routes that were tried, noise (nats a token),
+    and protocols.
+    """
     from choicewise.protocols.readings import supported_readings
     from choicewise.running.servable import plausible, servable
     from choicewise.running.work import served_model

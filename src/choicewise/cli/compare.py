@@ -10,7 +10,7 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.report import Scored
-from choicewise.cli.terminal import print_json, print_parts, show
+from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
@@ -47,14 +47,20 @@ def compare(
             help="List all items, the largest difference first (decision endpoints only).",
         ),
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every protocol that both runs share.")
+    ] = False,
+    ids: Annotated[
+        bool, typer.Option("--ids", help="Print everything: ids, values of axes, texts, tests.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Show whether two scores can be compared, and why they differ.
 
-    Two runs are compared under every protocol they share, a line each, or in detail under --protocol.
-    One run and two protocols: what the protocol changes. One run and a protocol's name: whether scores
-    published under it can be compared with the run. A decision endpoint and a run of the same weights
-    here: what the layout does not explain.
+    Two runs are compared under every protocol they share, a line each, or under one --protocol. One
+    run and two protocols: what the protocol changes. One run and a protocol's name: whether scores
+    published under it can be compared with the run. A decision endpoint and a run of the same
+    weights here: what the layout does not explain.
     """
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
@@ -81,7 +87,7 @@ def compare(
             (_measured(first, metric), second and _measured(second, metric))
             for first, second in pairs
         ]
-    _compare_runs(pairs, protocol or [], json)
+    _compare_runs(pairs, protocol or [], options.Output(every=every, ids=ids, json=json))
 
 
 def _measured(run: Run, metrics: Sequence[str]) -> Run:
@@ -174,20 +180,37 @@ def _compared_by_kind(
     return False
 
 
-def _compare_runs(pairs: list[tuple[Run, Run | None]], protocols: list[str], json: bool) -> None:
-    from choicewise.report.comparison import comparison_lines
-    from choicewise.results.compare import Comparison, comparisons
+def _compare_runs(
+    pairs: list[tuple[Run, Run | None]], protocols: list[str], output: options.Output
+) -> None:
+    from choicewise.report.comparison import (
+        LISTED,
+        comparison_lines,
+        protocols_sentence,
+        protocols_table,
+        short_lines,
+    )
+    from choicewise.results.compare import comparisons
 
-    compared: list[Comparison] = []
-    for left, right in pairs:
-        compared += comparisons(left, right, protocols)
-    if json:
-        print_json([comparison.as_json() for comparison in compared])
+    compared = [comparisons(left, right, protocols) for left, right in pairs]
+    if output.json:
+        print_json([comparison.as_json() for part in compared for comparison in part])
         return
-    for number, comparison in enumerate(compared):
+    for number, part in enumerate(compared):
         if number:
             show("")
-        show(*comparison_lines(comparison))
+        if len(part) == 1:
+            lines = comparison_lines if output.ids else short_lines
+            show(*lines(part[0]))
+            continue
+        if output.ids:
+            for comparison in part:
+                show(*comparison_lines(comparison), "")
+            continue
+        show(protocols_sentence(part))
+        print_parts([protocols_table(part, output.every)])
+        if len(part) > LISTED and not output.every:
+            tell(f"{len(part) - LISTED} more: --all; details: --protocol NAME")
 
 
 def _compare_published(
@@ -220,7 +243,8 @@ def explain(
 ) -> None:
     """Show an item's prompts, its scores, and what every protocol decides.
 
-    Prompts show a line end as ⏎, a tab as ␉, and spaces at an edge or in a row as ␠. No model is needed.
+    Prompts show a line end as ⏎, a tab as ␉, and spaces at an edge or in a row as ␠. No model is
+    needed.
     """
     if json:
         options.refuse_without_use("--json shows every token and has", tokens=tokens)

@@ -38,7 +38,8 @@ def data(
     mapping: options.MappingFile = None,
     json: options.Json = False,
 ) -> None:
-    """Show a dataset's columns, splits, subjects, ten items and answers, and its duplicates and damage.
+    """Show a dataset's columns, splits, subjects, ten items and answers, and its duplicates and
+    damage.
 
     Detected columns are printed as a mapping that you can edit. If detection fails, a mapping to
     complete is printed, with exit code 2. No model is needed.
@@ -118,8 +119,8 @@ def fetch(
 ) -> None:
     """Download benchmark data and models from the Hub into a folder, with checksums.
 
-    Benchmarks go to DIR/NAME, models to DIR/models/ORG/NAME. Set CHOICEWISE_DATA=DIR to use the data.
-    Run the same command again to fetch what is missing.
+    Benchmarks go to DIR/NAME, models to DIR/models/ORG/NAME. Set CHOICEWISE_DATA=DIR to use the
+    data. Run the same command again to fetch what is missing.
     """
     from choicewise.data.hub import hub_name
     from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
@@ -156,7 +157,9 @@ def fetch(
 
 
 def _joined(failures: Sequence[ChoicewiseError], command: str) -> ChoicewiseError:
-    """Return the only failure, or one error that lists all and names the ``command`` that tries again."""
+    """Return the only failure, or one error that lists all and names the ``command`` that tries
+    again.
+    """
     first = failures[0]
     if len(failures) == 1:
         return first

@@ -75,7 +75,8 @@ def demo(
         _show_published(rows, summaries, published_rows)
     show(_write_page(out, [run.folder for run in published or bundled]))
     tell(
-        f"next  {command_line('report', out, '--all')}  |  {command_line('demo', '--out', out, '--all')}"
+        f"next  {command_line('report', out, '--all')}  |  "
+        f"{command_line('demo', '--out', out, '--all')}"
     )
 
 
@@ -105,7 +106,10 @@ def _evaluate(
 
 
 def _published_file() -> Path | None:
-    """Return the published model's file; None, with the command that makes it usable, if something is missing."""
+    """Return the published model's file.
+
+    None, with the command that makes it usable, if something is missing.
+    """
     from choicewise.models.published_model import fetch_command, published_model
 
     file = published_model()
@@ -133,7 +137,9 @@ def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protoco
 def _show_published(
     rows: Sequence[Number], summaries: Sequence[Summary], published_rows: Sequence[Number]
 ) -> None:
-    """Print the models under the protocols of the published table, and what that table has for LLaMA-65B."""
+    """Print the models under the protocols of the published table, and what that table has for
+    LLaMA-65B.
+    """
     from choicewise.protocols.protocol import short_signature
     from choicewise.report.brief import published_table
     from choicewise.results.compare import published
@@ -160,7 +166,9 @@ def _show_all(
     out: Path,
     published_rows: Sequence[Number],
 ) -> None:
-    """Print every number, the ``published_rows`` first, the whole published table, and what the numbers show."""
+    """Print every number, the ``published_rows`` first, the whole published table, and what the
+    numbers show.
+    """
     from choicewise.report.comparison import published_table
     from choicewise.report.findings import reversal_table
     from choicewise.results.finding import finding, reversal
@@ -197,7 +205,10 @@ def _discovered(
 
 
 def _write_page(out: Path, folders: Sequence[Path]) -> str:
-    """Write the page of the runs in ``out``; return the line that says where it is, or what it lacks."""
+    """Write the page of the runs in ``out``.
+
+    Return the line that says where it is, or what it lacks.
+    """
     page = out / "page.html"
     from choicewise.page.embed import lacking_libraries
 

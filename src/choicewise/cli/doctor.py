@@ -38,9 +38,9 @@ def doctor(
 ) -> None:
     """Find damage in run folders, and drop damaged blocks with --drop.
 
-    After a drop, the printed `choicewise run` command asks the lost questions again. It also rewrites a
-    damaged item table and removes leftovers of killed writes. No model is needed. Runs that another
-    process is writing are not touched.
+    After a drop, the printed `choicewise run` command asks the lost questions again. It also
+    rewrites a damaged item table and removes leftovers of killed writes. No model is needed. Runs
+    that another process is writing are not touched.
 
     Exit codes: 0 no damage, 7 dropped (run the printed command), 8 damaged.
     """

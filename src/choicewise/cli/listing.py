@@ -1,4 +1,5 @@
-"""List the commands: the module of each, what it does in a line, and the page of ``choicewise --help``.
+"""List the commands: the module of each, what it does in a line, and the page of ``choicewise
+--help``.
 
 Importing typer takes longer than all of this, so the page is written without it.
 """
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class KernelCommand(NamedTuple):
-    """A command of the kernel: ``file`` of this folder, the name of the ``function`` or application in it."""
+    """A command of the kernel: ``file`` of this folder, the name of the ``function`` or application
+    in it.
+    """
 
     file: str
     function: str
@@ -65,7 +68,9 @@ COMMANDS: Final = {
         "catalogue", "protocols", "List the published protocols; show one; compare two."
     ),
 }
-"""The commands of the kernel. Those of extensions are additions to the port :class:`choicewise.ports.Command`."""
+"""The commands of the kernel. Those of extensions are additions to the port
+:class:`choicewise.ports.Command`.
+"""
 
 ORDER: Final = (
     "run",

@@ -86,7 +86,9 @@ class _Group:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Return the given options by the names of a job, which are those of :func:`choicewise.load_model`."""
+        """Return the given options by the names of a job, which are those of
+        :func:`choicewise.load_model`.
+        """
         values = {}
         for option in fields(self):  # type: ignore[arg-type]
             value = getattr(self, option.name)
@@ -123,7 +125,10 @@ class Loading(_Group):
         )
 
     def load(self, model: str) -> Model:
-        """Load the model; UsageError for options that its kind has no use for, ModelError if it can't be loaded."""
+        """Load the model.
+
+        UsageError for options that its kind has no use for, ModelError if it can't be loaded.
+        """
         self.refuse_foreign(model)
         from choicewise.models.load import load_model
 
@@ -142,7 +147,10 @@ class Part(_Group):
     mapping: MappingFile = None
 
     def data(self, *paths: object | None) -> dict[str, Any]:
-        """Return the data at ``paths`` (None: none) for a job; UsageError for a mapping without data."""
+        """Return the data at ``paths`` (None: none) for a job.
+
+        UsageError for a mapping without data.
+        """
         named = [str(path) for path in paths if path is not None]
         if not named:
             refuse_without_use("a benchmark's own data have", mapping=self.mapping)
@@ -194,7 +202,8 @@ def sources_of(job: Job, fitting: bool = False) -> list[Source]:
 
 
 def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:
-    """Return the command that adds ``protocols`` to the run in ``folder``, from the job that it was begun with.
+    """Return the command that adds ``protocols`` to the run in ``folder``, from the job that it was
+    begun with.
 
     Tells on stderr if the run does not know the paths of model and data.
     """
@@ -532,7 +541,8 @@ Shard = Annotated[
 
 
 def refuse_without_use(chosen: str, **given: object) -> None:
-    """Raise UsageError if one of the options ``given`` by name (None or False if it was not) does nothing here.
+    """Raise UsageError if one of the options ``given`` by name (None or False if it was not) does
+    nothing here.
 
     ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
     """
@@ -547,7 +557,8 @@ def refuse_without_use(chosen: str, **given: object) -> None:
 
 
 def refuse_foreign(model: str, **given: object) -> None:
-    """Raise UsageError for options (by name, None if not given) that have no use for this kind of ``model``.
+    """Raise UsageError for options (by name, None if not given) that have no use for this kind of
+    ``model``.
 
     Raises ModelError if the name can't be of its kind.
     """

@@ -42,9 +42,10 @@ def page(
 ) -> None:
     """Write a page: what the models scored, why the numbers differ, and whether the ranking holds.
 
-    The page is one file that needs no network. Items that do not fit go into a folder beside it, which
-    the page reads when it is served. If --out is a folder, the board of `choicewise serve` is written
-    into it: models by protocols, and a page for every model, run and protocol. With --metric it has more metrics.
+    The page is one file that needs no network. Items that do not fit go into a folder beside it,
+    which the page reads when it is served. If --out is a folder, the board of `choicewise serve` is
+    written into it: models by protocols, and a page for every model, run and protocol. With
+    --metric it has more metrics.
     """
     # A path without such an ending is a folder for a board, unless it names another kind of file.
     if out.suffix.lower() not in (".html", ".htm"):
@@ -66,7 +67,8 @@ def page(
     written = write_page(folders, out, items, metric or ())
     tell(*(f"note: {note}" for note in written.notes))
     tell(
-        f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with {counted(written.inside, 'item')} in full"
+        f"wrote {written.page}, {written.bytes / 1e6:.1f} MB, with "
+        f"{counted(written.inside, 'item')} in full"
     )
     if written.folder is not None:
         served = f"`{command_line('serve', *folders)}` shows all"
@@ -124,9 +126,10 @@ def plot(
 ) -> None:
     """Draw one chart of the page into a file.
 
-    strip: all scores of a model. ladder: the steps from one score to another. effects: what each axis
-    changes. bump: models over protocols. ranks: whether the ranking holds. pair: two models compared.
-    steps: a score over the checkpoints of training runs. along: answers along a model's thoughts.
+    strip: all scores of a model. ladder: the steps from one score to another. effects: what each
+    axis changes. bump: models over protocols. ranks: whether the ranking holds. pair: two models
+    compared. steps: a score over the checkpoints of training runs. along: answers along a model's
+    thoughts.
     """
     from choicewise.page.charts.kinds import chart_kinds, draw, find_kind
     from choicewise.page.study import read_study

@@ -75,7 +75,9 @@ class Scored:
         return runs
 
     def parts(self, run: Run, together: bool = False) -> Iterator[Run]:
-        """Yield the run under each of the metrics, or ``together`` under all; tell which protocols can't have which.
+        """Yield the run under each of the metrics, or ``together`` under all.
+
+        Tell which protocols can't have which.
 
         If another run names temperatures, they are applied to metrics of a softmax.
         """
@@ -153,9 +155,10 @@ def report(
 ) -> None:
     """Print one run in nine lines, or several as a table of models and benchmarks.
 
-    With --all it prints every score with its interval, rank and warnings. No model is needed: --protocol
-    computes more scores from the stored answers if the prompts are the same. An analysis answers one
-    question about the runs: `report DIR signal` (write `./signal` for a folder of that name).
+    With --all it prints every score with its interval, rank and warnings. No model is needed:
+    --protocol computes more scores from the stored answers if the prompts are the same. An analysis
+    answers one question about the runs: `report DIR signal` (write `./signal` for a folder of that
+    name).
     """
     chosen: ChosenAnalysis | None = context.meta.get(CHOSEN)
     if chosen is not None:
@@ -192,7 +195,10 @@ def _analysed(
 
 
 def print_folders(folders: Sequence[Path], output: options.Output, above: int = 0) -> None:
-    """Print all runs in the folders, and the averages of their suites; ``above`` as in :func:`print_runs`."""
+    """Print all runs in the folders, and the averages of their suites.
+
+    ``above`` as in :func:`print_runs`.
+    """
     from choicewise.results.sweep import averages, sweeps
 
     runs = {run.folder: run for run in _read_summaries(folders)}
@@ -211,10 +217,12 @@ def print_runs(
     averages: Sequence[Average] = (),
     above: int = 0,
 ) -> None:
-    """Print the numbers of the ``runs`` in ``folders``: in short, with commands to run next, or all, or as JSON.
+    """Print the numbers of the ``runs`` in ``folders``: in short, with commands to run next, or
+    all, or as JSON.
 
-    ``by``: the groups that their rows are of.  ``averages``: of the suites.  ``above``: lines that were printed before,
-    which count among the nine.  Runs of samples have estimates for all items if the other runs allow them.
+    ``by``: the groups that their rows are of. ``averages``: of the suites. ``above``: lines that
+    were printed before, which count among the nine. Runs of samples have estimates for all items
+    if the other runs allow them.
     """
     from choicewise.report.tables import average_tables, serious_warnings
     from choicewise.results.outcomes import bounded, ranked
@@ -288,7 +296,10 @@ def _print_short(
     averages: Sequence[Average],
     above: int,
 ) -> list[str]:
-    """Print the averages and the first lines about items that were not changed; return the commands to run next."""
+    """Print the averages and the first lines about items that were not changed.
+
+    Return the commands to run next.
+    """
     from choicewise.report.brief import FEWEST, LINES, first_lines, height
     from choicewise.results.finding import unchanged
 
@@ -315,7 +326,8 @@ def _print_short(
 
 
 def print_numbers(rows: Sequence[Number], numbers: Finding, ids: bool = False) -> None:
-    """Print what rows show in sentences, the range of each family if they are many, every row, and the legend.
+    """Print what rows show in sentences, the range of each family if they are many, every row, and
+    the legend.
 
     ``ids``: whether every row has its ids.
     """
@@ -343,10 +355,11 @@ def next_lines(
     most: int,
     changed: bool = False,
 ) -> list[str]:
-    """Return at most three commands to run next with the ``runs`` in ``folders``, in two lines if paths are not long.
+    """Return at most three commands to run next with the ``runs`` in ``folders``, in two lines if
+    paths are not long.
 
-    ``rows``: of the runs.  ``changed``: whether there are others of changed items.  Further commands than the first
-    are left out if they take more than ``most`` lines.
+    ``rows``: of the runs. ``changed``: whether there are others of changed items. Further
+    commands than the first are left out if they take more than ``most`` lines.
     """
     from choicewise.report.brief import WIDTH, height
 
@@ -381,15 +394,18 @@ def next_lines(
 
 
 def _ends_of_ladder(rows: Sequence[Number]) -> list[str]:
-    """Return the lowest and the highest protocol of one kind, nothing if they are equal."""
-    from choicewise.protocols.protocol import parse_signature
-    from choicewise.report.brief import extremes
+    """Return the headline protocols of labels and of texts, or the only two protocols.
 
-    ends = extremes(rows)
-    if not ends or ends[0].value >= ends[1].value:
-        return []
+    Nothing if they are not of one kind.
+    """
+    from choicewise.protocols.protocol import parse_signature
+    from choicewise.report.brief import headlines
+
+    ends = [row for row in rows if row.share]
+    if len(ends) != 2:
+        ends = headlines(rows)
     kinds = {parse_signature(row.identity.signature).kind for row in ends}
-    if len(kinds) > 1:
+    if len(ends) < 2 or len(kinds) > 1:
         return []
     return [row.identity.protocol for row in ends]
 

@@ -263,15 +263,15 @@ def sweep(
     Models run one after another. With `--executor ray` they run in parallel, in the given order, as
     GPUs, cores and memory become free.
 
-    PLAN.toml has the lists `models` and `protocols`. It may also have `data` (a list of paths), `shots`,
-    `score`, `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`, `window`,
-    `batch_tokens`, `tokenizer` and `memory`.
+    PLAN.toml has the lists `models` and `protocols`. It may also have `data` (a list of paths),
+    `shots`, `score`, `subjects`, `limit`, `sample`, `seed`, `on_bad_item`, `dtype`, `device`,
+    `window`, `batch_tokens`, `tokenizer` and `memory`.
 
     A model may be a table with `name`, `revisions` (subfolders, or revisions on the Hub), `chat`,
     `system`, `adapter`, `dtype`, `device`, `window`, `batch_tokens`, `products`, `tokenizer` and
-    `memory`. A dataset may be a table with `path`, `benchmark` (the one it replaces) and `mapping` (a
-    file or a table). Only Ray uses `memory`, such as "12 GB": what one copy of the model needs (default:
-    estimated from its files).
+    `memory`. A dataset may be a table with `path`, `benchmark` (the one it replaces) and `mapping`
+    (a file or a table). Only Ray uses `memory`, such as "12 GB": what one copy of the model needs
+    (default: estimated from its files).
     """
     if out is None:
         raise UsageError("--out is missing; name a folder for all runs")
@@ -328,7 +328,8 @@ def do_sweep(
 ) -> Sweep:
     """Evaluate the runs of ``job``, with progress on stderr.
 
-    ``ready`` is called when a model is loaded; the other arguments are those of :func:`choicewise.running.sweep.sweep`.
+    ``ready`` is called when a model is loaded; the other arguments are those of
+    :func:`choicewise.running.sweep.sweep`.
     """
     from choicewise.running.sweep import Audience
     from choicewise.running.sweep import sweep as run_sweep
@@ -451,8 +452,8 @@ def ladder(
     """Show how the score changes from protocol P to Q, one axis at a time.
 
     Each step has its points, their paired error, and how many items turn right or wrong. With a run
-    folder, missing steps are named with the command that adds them. With --model, --data and --out, all
-    steps are run. With --metric, each metric has a ladder.
+    folder, missing steps are named with the command that adds them. With --model, --data and --out,
+    all steps are run. With --metric, each metric has a ladder.
     """
     needed = {"model": model, "data": data, "out": out}
     if folder is not None:
@@ -493,7 +494,10 @@ def _show_run(
     refuse_same(first, last)
 
     def line() -> str:
-        """Return the command that adds all protocols between the two; tells on stderr if it lacks paths."""
+        """Return the command that adds all protocols between the two.
+
+        Tells on stderr if it lacks paths.
+        """
         return resuming_command(run.manifest, run.folder, [f"{first_word}{MARK}{last_word}"])
 
     lacking = run.lacking({first.name: first.protocol, last.name: last.protocol})
@@ -569,7 +573,9 @@ def _print(
     line: Callable[[], str] | None = None,
     rung: LastRung | None = None,
 ) -> None:
-    """Print the ladder, or that of each metric; if the run lacks protocols between, with the ``line`` that adds them.
+    """Print the ladder, or that of each metric.
+
+    If the run lacks protocols between, with the ``line`` that adds them.
 
     ``rung``: the step from its end to the run of an endpoint.
     """
@@ -625,7 +631,10 @@ def _tell_example(run: Run, climbed: Ladder) -> None:
 
 
 def token_savings(spent: Spent) -> str:
-    """Compare the input tokens of all prompts with those that were computed; of a server also the requests."""
+    """Compare the input tokens of all prompts with those that were computed.
+
+    Of a server also the requests.
+    """
     fewer = f"{spent.tokens_asked / max(spent.tokens_computed, 1):.1f} × fewer"
     if spent.requests and not spent.tokens_asked:
         return (

@@ -1,7 +1,7 @@
 """Write results to stdout, notes and progress to stderr, and end at Ctrl-C without loss.
 
-Texts of data, models and paths may hold line ends and escape sequences; people see a visible form of them
-(:mod:`choicewise.util.text`), and JSON holds them as JSON's own escapes.
+Texts of data, models and paths may hold line ends and escape sequences; people see a visible form
+of them (:mod:`choicewise.util.text`), and JSON holds them as JSON's own escapes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ Progress = Callable[[int, int], None]
 
 @contextmanager
 def progress(title: str, computed: Callable[[], int | None] = lambda: None) -> Iterator[Progress]:
-    """Yield a reporter of progress for one long piece of work; each call is a safe point for Ctrl-C.
+    """Yield a reporter of progress for one long piece of work.
 
-    ``computed``: returns how many input tokens a model has computed, which is shown until it answers.
+    Each call is a safe point for Ctrl-C.
+
+    ``computed``: returns how many input tokens a model has computed, which is shown until it
+    answers.
     """
     live = sys.stderr.isatty()
     report = ProgressReport(title, _fit if live else tell, live=live, computed=computed)
@@ -72,7 +75,9 @@ EVERY = 10.0
 
 
 def show_download() -> Callable[[str, int, int], None]:
-    """Return a function to be called with (name, bytes done, bytes in all) during downloads, from any thread."""
+    """Return a function to be called with (name, bytes done, bytes in all) during downloads, from
+    any thread.
+    """
     live = sys.stderr.isatty()
     interval = LIVE if live else EVERY
     say = tell_live if live else tell
@@ -114,7 +119,9 @@ def show_dim(line: str) -> None:
 
 
 def print_json(content: object, indent: int | None = 1) -> None:
-    """Print ``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without ``indent``."""
+    """Print ``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without
+    ``indent``.
+    """
     from json import dumps
 
     from choicewise.util.jsonio import json_value
@@ -138,7 +145,7 @@ def print_parts(parts: Iterable[object]) -> None:
 
 
 def tell(*lines: str) -> None:
-    """Write ``lines`` to stderr.  If nobody can read it, nothing happens: talk must not end a run."""
+    """Write ``lines`` to stderr. If nobody can read it, nothing happens: talk must not end a run."""
     global _live
     with _lock, suppress(OSError, ValueError):
         if _live:
@@ -149,7 +156,10 @@ def tell(*lines: str) -> None:
 
 
 def tell_live(line: str) -> None:
-    """Replace the line at the end of a terminal's stderr by ``line``; :func:`tell` and an empty line take it away."""
+    """Replace the line at the end of a terminal's stderr by ``line``.
+
+    :func:`tell` and an empty line take it away.
+    """
     global _live
     with _lock, suppress(OSError, ValueError):
         sys.stderr.write(f"\r\x1b[K{safe(line)}")
@@ -177,7 +187,9 @@ _pressed = False
 
 
 def watch() -> None:
-    """Raise KeyboardInterrupt at Ctrl-C, and again for as long as finalisers swallow it; a second Ctrl-C ends at once.
+    """Raise KeyboardInterrupt at Ctrl-C, and again for as long as finalisers swallow it.
+
+    A second Ctrl-C ends at once.
 
     Does nothing if the shell asked to ignore Ctrl-C, which it does for jobs in the background.
     """
@@ -276,9 +288,11 @@ _ASCII = {
 
 
 def open_streams() -> None:
-    """Make stdout and stderr accept every text, also if the shell closed them or the terminal has few characters.
+    """Make stdout and stderr accept every text, also if the shell closed them or the terminal has
+    few characters.
 
-    Writing to a stdout that was closed raises OSError; what goes to a stderr that was closed is dropped.
+    Writing to a stdout that was closed raises OSError; what goes to a stderr that was closed is
+    dropped.
     """
     # The descriptor must be taken, else the next file that is opened would be stdout.
     if sys.stdout is None:
@@ -292,7 +306,9 @@ def open_streams() -> None:
 
 
 def abandon(descriptor: int) -> None:
-    """Send the rest of the output of ``descriptor`` nowhere: its reader is gone, or its disk is full."""
+    """Send the rest of the output of ``descriptor`` nowhere: its reader is gone, or its disk is
+    full.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -316,7 +332,9 @@ _PASSED_ON = "lm-eval"
 
 
 def refuse_typed_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError, naming the option, if an argument is an address with a login or a key in it."""
+    """Raise UsageError, naming the option, if an argument is an address with a login or a key in
+    it.
+    """
     if _PASSED_ON in arguments[:1]:
         return
     for before, word in pairwise(("", *arguments)):

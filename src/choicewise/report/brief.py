@@ -1,4 +1,6 @@
-"""Write what commands show first: one run in nine lines, several runs as a table of models by benchmarks."""
+"""Write what commands show first: one run in nine lines, several runs as a table of models by
+benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,9 @@ def first_lines(
 ) -> list[str]:
     """Return what is shown first of all ``rows``; ``outcomes``: of their runs.
 
-    Of one run the numbers, if they are guesses, what is missing, and warnings, in ``most`` lines, which are
-    :data:`FEWEST` or more; of several the table of models by benchmarks, unless they are ``averaged`` in a table of
-    their own.
+    Of one run the numbers, if they are guesses, what is missing, and warnings, in ``most`` lines,
+    which are :data:`FEWEST` or more; of several the table of models by benchmarks, unless they are
+    ``averaged`` in a table of their own.
     """
     if not rows:
         return []
@@ -100,7 +102,7 @@ def first_lines(
         lines += map(safe, wrapped(" ".join(lead_sentences(summary)), WIDTH))
     missing = gaps(summary)
     if without:
-        missing.append(f"there is no number in {without:,} of {len(rows):,} rows")
+        missing.append(f"{without:,} of {len(rows):,} rows have no score")
     return [*lines, *_missing(missing), *warning_lines(numbered)]
 
 
@@ -110,7 +112,10 @@ def height(lines: Sequence[str]) -> int:
 
 
 def extremes(rows: Sequence[Number]) -> tuple[Number, Number] | None:
-    """Return the rows with the least and the greatest share of 1, the first of several; None if there is none."""
+    """Return the rows with the least and the greatest share of 1, the first of several.
+
+    None if there is none.
+    """
     scored = _accuracies(rows)
     if not scored:
         return None
@@ -122,7 +127,10 @@ def _accuracies(rows: Sequence[Number]) -> list[Number]:
 
 
 def _run(rows: Sequence[Number], without: int, missing: Sequence[str], most: int) -> list[str]:
-    """Return one run in ``most`` lines; ``without``: further rows without a number; ``missing``: in words."""
+    """Return one run in ``most`` lines; ``without``: further rows without a number.
+
+    ``missing``: in words.
+    """
     scored = _accuracies(rows)
     reserved = 1 if warning_lines(rows, 1) else 0
     after = [*_against_guessing(scored), *_missing(missing)][: most - 2 - reserved]
@@ -134,7 +142,8 @@ def _run(rows: Sequence[Number], without: int, missing: Sequence[str], most: int
 
 
 def warning_lines(rows: Sequence[Number], most: int = 2) -> list[str]:
-    """Return alarms, which speak against numbers themselves, and warnings, each with how many numbers have it.
+    """Return alarms, which speak against numbers themselves, and warnings, each with how many
+    numbers have it.
 
     In ``most`` lines, none to two; that numbers are guesses is shown elsewhere.
     """
@@ -183,7 +192,8 @@ def _warnings(row: Number) -> set[str]:
 
 
 class PublishedTable(NamedTuple):
-    """Hold the lines of models under the protocols of a published table, what was published, and what the order says.
+    """Hold the lines of models under the protocols of a published table, what was published, and
+    what the order says.
 
     What was published is about other questions: it is outside the table, and has no rank.
     """
@@ -196,10 +206,12 @@ class PublishedTable(NamedTuple):
 def published_table(
     rows: Sequence[Number], turned: Reversal | None, apart: Sequence[Number] = ()
 ) -> PublishedTable | None:
-    """Draw the models of ``rows`` under the protocols of the published table; None if no row is under one of them.
+    """Draw the models of ``rows`` under the protocols of the published table.
 
-    ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked with them.
-    ``turned`` holds two models that change places between these protocols.
+    None if no row is under one of them.
+
+    ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked
+    with them.  ``turned`` holds two models that change places between these protocols.
     """
     from choicewise.results.compare import published
 
@@ -234,7 +246,10 @@ def publication_text(columns: Sequence[str]) -> str:
 def _published_cells(
     rows: Sequence[Number], columns: Sequence[str], has_dataset: bool
 ) -> list[list[Any]]:
-    """Return a row for each model, with its dataset if ``has_dataset``; ``columns``: ids of protocols."""
+    """Return a row for each model, with its dataset if ``has_dataset``.
+
+    ``columns``: ids of protocols.
+    """
     datasets = {row.identity.model: row.identity.dataset for row in rows}
     cells = []
     for model, dataset in datasets.items():
@@ -249,7 +264,10 @@ def _published_cells(
 def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
     """Return if models change places between columns."""
     if turned is not None:
-        leads = f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, trails in another"
+        leads = (
+            f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, "
+            "trails in another"
+        )
         p = probability(max(turned.start.p, turned.end.p))
         return wrapped(f"Ranks change: {leads} ({p}).", WIDTH)
     if max(row.counts.n for row in rows) < FEWEST_ITEMS:
@@ -262,7 +280,7 @@ def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
         return []
     if any(len(ranks) > 1 for ranks in ranks_of_model.values()):
         return ["The ranking differs between columns, but no swap is statistically significant."]
-    return ["The order of the models is the same in every column."]
+    return ["The ranking is the same in every column."]
 
 
 def _value_columns(title: str) -> list[Column]:
@@ -275,7 +293,10 @@ def _value_columns(title: str) -> list[Column]:
 
 
 def _value_cells(row: Number | None, several: bool) -> list[float | None]:
-    """Return the cells of :func:`_value_columns`; what was scored only of one of ``several`` models."""
+    """Return the cells of :func:`_value_columns`.
+
+    What was scored only of one of ``several`` models.
+    """
     if row is None:
         return [None, None, None]
     if not several:
@@ -284,7 +305,9 @@ def _value_cells(row: Number | None, several: bool) -> list[float | None]:
 
 
 def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
-    """Return models by benchmarks in %, in order, with the plain mean and the range of ranks, and what columns are."""
+    """Return models by benchmarks in %, in order, with the plain mean and the range of ranks, and
+    what columns are.
+    """
     has_models = len(content.standings) > 1
     has_one_column = len(content.benchmarks) == 1
     columns = [Column(name="model", heading=" ")]
@@ -309,7 +332,7 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
         if has_models:
             values.append(_rank_span(standing))
         cells.append(values)
-    about = "; one protocol (a way to ask and score) for each benchmark"
+    about = ", one protocol per benchmark"
     part = ""
     if content.part:
         part = f", {_part(content.part, WIDTH - len(about) - len('accuracy in %, '))}"
@@ -353,7 +376,7 @@ def _metric_matrix(rows: Sequence[Number]) -> list[str]:
             columns.append(Column(name=title, kind="number"))
             note = f"{metric}: {_protocol_name(first)}"
             if letter_notes([first]):
-                note += " (of letters, says nothing about texts)"
+                note += " (of letters, not of texts)"
             notes[note] = None
             value_of_model = {}
             for row in rows_of_metric:
@@ -402,14 +425,16 @@ def _fitted(parts: Sequence[str]) -> str:
 
 
 def _title(rows: Sequence[Number], without: int) -> str:
-    """Return whose numbers these are, in how many ways, and how many further rows have none (``without``)."""
+    """Return whose numbers these are, in how many ways, and how many further rows have none
+    (``without``).
+    """
     first = rows[0]
     ways = len({row.identity.protocol for row in rows})
-    way = f"asked in {ways:,} ways (protocols)"
+    way = f"{ways:,} protocols"
     if ways == 1:
         way = f"under {short(first.identity.protocol, _WORD)}"
     if without:
-        way += f"; {without:,} more {'has' if without == 1 else 'have'} no number"
+        way += f"; {without:,} more without a score"
     count = _question_count(rows)
     selections = [""]
     if first.identity.selection:
@@ -444,10 +469,11 @@ def _part(selection: str, most: int) -> str:
 
 
 def _numbers(rows: Sequence[Number], scored: Sequence[Number], most: int) -> Iterator[str]:
-    """Yield a line for each accuracy in ``scored``, if they are no more than ``most``, or else for some and for all.
+    """Yield a line for each accuracy in ``scored``, if they are no more than ``most``, or else for
+    some and for all.
 
-    Some are one of labels and one of texts, or the lowest and the highest group of items. Numbers that are no shares
-    of 1 have a line for each metric.
+    Some are one of labels and one of texts, or the lowest and the highest group of items. Numbers
+    that are no shares of 1 have a line for each metric.
     """
     others = []
     if most > 1 or not scored:
@@ -461,28 +487,36 @@ def _numbers(rows: Sequence[Number], scored: Sequence[Number], most: int) -> Ite
         low, high = ends
         middle = percent(median(row.value for row in scored))
         values = f"{percent(low.value)} – {percent(high.value)} %, median {middle} %"
-        yield f"  lowest and highest of {len(scored)}: {values}"
+        yield f"  all {len(scored)}: {values}"
         left -= 1
     if others:
         yield from _metrics(by_metric(others), max(1, left))
 
 
 def _chosen(scored: Sequence[Number], room: int) -> list[Number]:
-    """Return the accuracies that have a line; a line of ``room`` is left for all together if some have none."""
+    """Return the accuracies that have a line.
+
+    A line of ``room`` is left for all together if some have none.
+    """
     if len(scored) <= room:
         return list(scored)
     if len({row.identity.subject for row in scored}) > 1:
         return list(extremes(scored) or ())[: room - 1]
+    return (headlines(scored) or [scored[0]])[: room - 1]
+
+
+def headlines(rows: Sequence[Number]) -> list[Number]:
+    """Return the headline of the protocols that score labels, and of those that score texts."""
     from choicewise.results.headline import headline
 
     chosen = []
     for families in (LETTER_FAMILIES, TEXT_FAMILIES):
         for family in families:
-            row = headline(scored, (family,))
+            row = headline(rows, (family,))
             if row is not None:
                 chosen.append(row)
                 break
-    return (chosen or [scored[0]])[: room - 1]
+    return chosen
 
 
 def _accuracy_lines(rows: Sequence[Number], has_groups: bool) -> Iterator[str]:
@@ -511,7 +545,9 @@ def _extended(line: str, text: str) -> str:
 
 
 def _metrics(numbers: Mapping[str, Sequence[Number]], most: int) -> Iterator[str]:
-    """Yield a line for each metric that is no accuracy: a number with its interval, and the least and the greatest."""
+    """Yield a line for each metric that is no accuracy: a number with its interval, and the least
+    and the greatest.
+    """
     names = list(numbers)
     listed = names
     if len(names) > most:
@@ -534,10 +570,10 @@ def _metric_line(name: str, rows: Sequence[Number]) -> str:
         line += f" {unit}"
     parts = [f"  {_protocol_name(first)}"]
     if letter_notes([first]):
-        parts.append("; of letters, says nothing about texts")
+        parts.append("; of letters, not of texts")
     values = [row.value for row in rows if not math.isnan(row.value)]
     if len(values) > 1:
-        parts.append(f"; {plain(min(values))} – {plain(max(values))} in {len(values)} ways")
+        parts.append(f"; {plain(min(values))} – {plain(max(values))} in {len(values)} protocols")
     elif not math.isnan(first.chance):
         parts.append(f"; uniform {plain(first.chance)}")
     for part in parts:
@@ -546,7 +582,9 @@ def _metric_line(name: str, rows: Sequence[Number]) -> str:
 
 
 def _against_guessing(scored: Sequence[Number]) -> list[str]:
-    """Return if the numbers are better than guessing, in one line with as much as there is room for."""
+    """Return if the numbers are better than guessing, in one line with as much as there is room
+    for.
+    """
     against = guessing(scored)
     if not against.scores:
         return []
@@ -560,8 +598,8 @@ def _against_guessing(scored: Sequence[Number]) -> list[str]:
 def _blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
     """Yield a table in as many parts as :data:`WIDTH` asks for.
 
-    Names in the first column are broken between words, and those above columns at ``most`` characters. The heading of
-    the first column is no longer than the longest of the names.
+    Names in the first column are broken between words, and those above columns at ``most``
+    characters. The heading of the first column is no longer than the longest of the names.
     """
     corner, *columns = visible_columns(table)
     cells = cell_texts(table)
@@ -596,7 +634,10 @@ def _blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
 
 
 def _fitting(widths: Sequence[int], start: int, room: int) -> int:
-    """Return the column before which a part ends that begins at ``start``; it has one column at least."""
+    """Return the column before which a part ends that begins at ``start``.
+
+    It has one column at least.
+    """
     stop = start
     while stop < len(widths):
         room -= widths[stop] + 2

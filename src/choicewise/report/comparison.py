@@ -1,4 +1,6 @@
-"""Write comparisons for a terminal: of two numbers, with published numbers, and along a ladder of protocols."""
+"""Write comparisons for a terminal: of two numbers, with published numbers, and along a ladder of
+protocols.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
 from choicewise.scoring.intervals import ranks, two_sided
-from choicewise.scoring.significance import FEWEST, SignFlip, is_significant
+from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
 from choicewise.table import Column, Table, written
 from choicewise.util.text import (
     are,
@@ -37,6 +39,9 @@ from choicewise.util.text import (
     shortened,
     visible_line,
 )
+
+SCREEN = 100
+"""Columns of what is shown in short."""
 
 WIDTH = 44
 """Characters for an axis with its two values."""
@@ -52,7 +57,9 @@ _ONE_BY_ONE = " *"
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the verdict, the two numbers, what differs, the paired difference, and the items that flip."""
+    """Yield the verdict, the two numbers, what differs, the paired difference, and the items that
+    flip.
+    """
     yield from _wrapped(comparison_sentence(comparison))
     yield from _side_lines("A", comparison.left)
     yield from _side_lines("B", comparison.right)
@@ -72,6 +79,128 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             yield from statistic.lines(comparison, figure)
 
 
+LISTED = 18
+"""Protocols that the comparison of two runs lists, unless the reader asks for all."""
+
+
+def short_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the verdict, the two numbers, why they differ, their difference, and the items that
+    flip.
+    """
+    yield from _wrapped(comparison_sentence(comparison), SCREEN)
+    for name, side in (("A", comparison.left), ("B", comparison.right)):
+        value = _value_text(side, side.value)
+        yield f"{name}  {value:>7}  {safe(side.model)}, {side.protocol}, {safe(side.folder)}"
+    line = f"{comparison.verdict}: {_meaning(comparison)}"
+    # That two models differ in name and digest is no news.
+    axes = [axis for axis in comparison.axes if axis.axis not in ("model name", "model digest")]
+    if axes:
+        line += f" ({axes_names(axes)})"
+    yield from _wrapped(line, SCREEN)
+    yield from _coverage_lines(comparison)
+    if not comparison.flips.shared:
+        return
+    yield from _wrapped(_difference_text(comparison), SCREEN)
+    yield from _wrapped(_cut_sentence(comparison), SCREEN)
+    if comparison.verdict == "same measurement":
+        yield from _wrapped(_repetition(comparison), SCREEN)
+    elif comparison.verdict == "comparable":
+        yield from _wrapped(_sensitivity(comparison), SCREEN)
+    else:
+        yield from _wrapped(_flip_sentence(comparison), SCREEN)
+
+
+def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
+    """Return a row for each comparison of two runs, the largest differences first.
+
+    ``every``: whether all rows are there, or only the first :data:`LISTED`.
+    """
+    first = comparisons[0]
+    share = all(comparison.left.share for comparison in comparisons)
+    value = "share" if share else "number"
+    rows = []
+    for comparison in sorted(comparisons, key=_size_for_order, reverse=True):
+        p = comparison.test.p if comparison.verdict == "comparable" else None
+        left = comparison.left
+        right = comparison.right
+        difference = comparison.difference.value
+        rows.append([left.protocol, left.value, right.value, difference, p, comparison.verdict])
+    if not every:
+        rows = rows[:LISTED]
+    if len({comparison.verdict for comparison in comparisons}) == 1:
+        rows = [row[:-1] for row in rows]
+    columns = [
+        Column(name="protocol"),
+        Column(name="A", heading="A %" if share else "A", kind=value),
+        Column(name="B", heading="B %" if share else "B", kind=value),
+        Column(name="difference", heading="A - B", kind="points" if share else "change"),
+        Column(name="p", kind="p", optional=True),
+        Column(name="verdict"),
+    ]
+    items = counted(first.flips.shared, "shared item")
+    return Table(
+        name="protocols",
+        title=f"A {_name_of(first.left)}, B {_name_of(first.right)}, {items}",
+        columns=columns[: len(rows[0])],
+        rows=rows,
+    )
+
+
+def _name_of(side: Side) -> str:
+    return f"{safe(side.model)} ({safe(side.folder)})"
+
+
+def _size_for_order(comparison: Comparison) -> float:
+    # NaN can't be ordered: these protocols come last.
+    size = abs(comparison.difference.value)
+    return -1 if math.isnan(size) else size
+
+
+def protocols_sentence(comparisons: Sequence[Comparison]) -> str:
+    """Return under how many protocols A or B is better, of those that can be tested.
+
+    p values are corrected for all tests (Holm).
+    """
+    count = len(comparisons)
+    verdicts = {comparison.verdict for comparison in comparisons}
+    if verdicts == {"same measurement"}:
+        moved = sum(bool(comparison.moved) for comparison in comparisons)
+        agreement = f"scores differ under {moved}" if moved else "all scores agree"
+        return f"A and B are the same measurement under all {count} protocols: {agreement}."
+    tested = [comparison for comparison in comparisons if _is_testable(comparison)]
+    if not tested:
+        return f"A and B can't be compared under any of the {count} protocols."
+    most = max(comparison.difference.n for comparison in tested)
+    if most < FEWEST:
+        items = counted(most, "item")
+        return f"{items} {are(most)} too few to tell A and B apart."
+    wins = {"A": 0, "B": 0}
+    adjusted = holm([comparison.test.p for comparison in tested]).tolist()
+    for comparison, p in zip(tested, adjusted, strict=True):
+        if is_significant(p, comparison.difference.n) and not comparison.open:
+            better, worse = _order(comparison)
+            credited = METRICS[comparison.left.metric].credited
+            wins[better if credited else worse] += 1
+    tests = f"{len(tested)} protocols"
+    rest = "" if len(tested) == count else f" {count - len(tested)} more can't be compared."
+    if not any(wins.values()):
+        return f"No significant difference between A and B under any of {tests}.{rest}"
+    if wins["A"] and wins["B"]:
+        wins_text = f"A is better under {wins['A']} and B under {wins['B']} of {tests}"
+        return f"It depends on the protocol: {wins_text} (p ≤ {LEVEL}, Holm).{rest}"
+    better, worse = ("A", "B") if wins["A"] else ("B", "A")
+    return (
+        f"{better} is better than {worse} under {wins[better]} of {tests} (p ≤ {LEVEL}, Holm),"
+        f" and worse under none.{rest}"
+    )
+
+
+def _is_testable(comparison: Comparison) -> bool:
+    is_comparable = comparison.verdict == "comparable"
+    is_pooled = METRICS[comparison.left.metric].pooled
+    return is_comparable and not is_pooled and not math.isnan(comparison.test.p)
+
+
 def _side_lines(name: str, side: Side) -> Iterator[str]:
     ids = f"{side.p} {side.i} {side.t} {side.r}"
     yield f"{name}  {_value_text(side, side.value):>7}  {safe(side.model)}, {side.protocol}  {ids}"
@@ -80,7 +209,9 @@ def _side_lines(name: str, side: Side) -> Iterator[str]:
 
 
 def _axis_lines(axes: Sequence[Axis], left: str, right: str) -> Iterator[str]:
-    """Yield two lines for each axis: its values on the sides that are called ``left`` and ``right``."""
+    """Yield two lines for each axis: its values on the sides that are called ``left`` and
+    ``right``.
+    """
     width = max(len(axis.axis) for axis in axes)
     for axis in axes:
         yield f"  {axis.axis:<{width}}  {left}  {safe(axis.left)}"
@@ -93,13 +224,15 @@ def _parting_lines(comparison: Comparison) -> Iterator[str]:
         return
     start = f"the {parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
     shared = comparison.flips.shared
-    yield from _wrapped(f"texts differ for {parting.items:,} of {shared:,} items; first {start}:")
+    yield from _wrapped(f"texts differ in {parting.items:,} of {shared:,} items, first in {start}:")
     yield f"  A  {visible_line(parting.left)}"
     yield f"  B  {visible_line(parting.right)}"
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Return if A and B can be compared, which of them scores more, and if these items can tell them apart."""
+    """Return if A and B can be compared, which of them scores more, and if these items can tell
+    them apart.
+    """
     difference = comparison.difference
     if math.isnan(difference.value):
         return "A and B can't be compared: no item was scored on both sides."
@@ -166,8 +299,8 @@ def _confounded(comparison: Comparison, scores: str) -> str:
     else:
         reason = "prompts"
     if agree.r:
-        return f"{scores}: the model is the same, their {reason} differ."
-    return f"{scores}, which says nothing about the models alone: their {reason} differ."
+        return f"{scores}: same model, different {reason}."
+    return f"{scores}, but the {reason} differ, so the models can't be compared."
 
 
 def _left_open(comparison: Comparison, scores: str) -> str:
@@ -182,15 +315,20 @@ def _left_open(comparison: Comparison, scores: str) -> str:
         f"{factor * comparison.low:+.{digits}f} and {factor * comparison.high:+.{digits}f} {unit}"
     )
     return (
-        f"Not shown: {scores} that both answered to the end, but answers were cut ({' and '.join(counts)}), and over "
-        f"all items the difference lies between {bounds}."
+        f"Undecided: {scores} that both answered to the end, but answers were cut "
+        f"({' and '.join(counts)}). Over all items the difference is between {bounds}."
     )
 
 
 def axes_text(axes: Sequence[Axis]) -> str:
-    """Return one axis with its values; of several the names, but the first three if they are more than four."""
+    """Return one axis with its values, or the names of several."""
     if len(axes) == 1:
         return change_text(axes[0])
+    return axes_names(axes)
+
+
+def axes_names(axes: Sequence[Axis]) -> str:
+    """Return the names of axes, but only the first three if they are more than four."""
     names = [axis.axis for axis in axes]
     if len(names) > 4:
         names = [*names[:3], f"{len(names) - 3} more"]
@@ -198,7 +336,10 @@ def axes_text(axes: Sequence[Axis]) -> str:
 
 
 def change_text(axis: Axis) -> str:
-    """Return ``ties first → split``; long values from shortly before the first character that differs."""
+    """Return ``ties first → split``.
+
+    Long values from shortly before the first character that differs.
+    """
     left = axis.left
     right = axis.right
     room = WIDTH - len(axis.axis) - 4
@@ -217,7 +358,10 @@ def _edged(text: str) -> str:
 
 
 def published_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[str]:
-    """Yield the run's numbers that have the same protocols; if none has, what the nearest one differs in."""
+    """Yield the run's numbers that have the same protocols.
+
+    If none has, what the nearest one differs in.
+    """
     comparable = []
     others = []
     for comparison in comparisons:
@@ -235,8 +379,7 @@ def published_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[str]
     names = ", ".join(safe(comparison.protocol) for comparison in others[:3])
     if len(others) > 3:
         names += ", ..."
-    ask = "asks" if len(others) == 1 else "ask"
-    yield from _wrapped(f"the run was not asked what {len(others)} more {ask}: {names}")
+    yield from _wrapped(f"not in the run: {len(others)} more, {names}")
 
 
 def _distance(comparison: PublishedComparison) -> int:
@@ -250,16 +393,20 @@ def _comparable_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[st
     first = comparisons[0].rows[0]
     selection = f" ({safe(first.identity.selection)})" if first.identity.selection else ""
     yield from _wrapped(
-        "comparable: numbers published under the same protocol. Their data and texts are not known here: they must be "
-        f"about what this run is about, {safe(first.identity.dataset)} {first.identity.data}{selection}. "
-        "Below, inside and above are of the run's 95 % interval"
+        "comparable: same protocol. Only meaningful if the published numbers are for the "
+        f"same questions, {safe(first.identity.dataset)} "
+        f"{first.identity.data}{selection}. Below, inside and above refer to the run's 95 "
+        "% interval"
     )
     for comparison in comparisons:
         for row in comparison.rows:
             name = f"{safe(row.identity.model)}, {row.identity.protocol}"
             if len(comparison.rows) > 1:
                 name += f", {safe(row.identity.subject)}"
-            yield f"{_row_text(row)}  {name}  {row.identity.id} {row.identity.i} {row.identity.t} {row.identity.r}"
+            yield (
+                f"{_row_text(row)}  {name}  {row.identity.id} {row.identity.i} "
+                f"{row.identity.t} {row.identity.r}"
+            )
         yield from _number_lines(comparison.numbers)
 
 
@@ -267,7 +414,10 @@ def _row_text(row: Number) -> str:
     """Return a number of the run with its interval."""
     if not row.counts.n:
         return "no item scored"
-    return f"{percent(row.value)} % [{interval(row.interval.low, row.interval.high)}, {row.counts.n:,} items]"
+    return (
+        f"{percent(row.value)} % [{interval(row.interval.low, row.interval.high)}, "
+        f"{row.counts.n:,} items]"
+    )
 
 
 def _number_lines(numbers: Sequence[PublishedNumber]) -> Iterator[str]:
@@ -288,14 +438,14 @@ def _number_name(number: PublishedNumber) -> str:
 
 def _nearest_lines(comparison: PublishedComparison) -> Iterator[str]:
     name = f"{safe(comparison.protocol)} {comparison.p}"
-    yield from _wrapped(
-        f"not comparable: numbers published under {name} are of another protocol than every number of the run"
-    )
+    yield from _wrapped(f"not comparable: no score of this run has the protocol {name}")
     yield from _number_lines(comparison.numbers)
     nearest = comparison.nearest
     if nearest is not None:
         axes = counted(len(nearest.axes), "axis", "axes")
-        yield from _wrapped(f"the nearest of the run, {safe(nearest.protocol)}, differs in {axes}")
+        yield from _wrapped(
+            f"the nearest protocol of the run, {safe(nearest.protocol)}, differs in {axes}"
+        )
         if nearest.axes:
             yield from _axis_lines(nearest.axes, "run      ", "published")
     if comparison.advice:
@@ -303,7 +453,9 @@ def _nearest_lines(comparison: PublishedComparison) -> Iterator[str]:
 
 
 def published_table() -> Table:
-    """Return the bundled table (Hugging Face blog, June 2023) with the rank of every model in every column."""
+    """Return the bundled table (Hugging Face blog, June 2023) with the rank of every model in every
+    column.
+    """
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
     columns = [Column(name="model", heading=" ")]
     cells: list[list[Any]] = [[row["model"]] for row in content["rows"]]
@@ -324,7 +476,9 @@ def published_table() -> Table:
 
 
 def ladder_table(both: BothWays) -> Table:
-    """Return the two numbers, a row for every axis that changes something on either way, and how to read them."""
+    """Return the two numbers, a row for every axis that changes something on either way, and how to
+    read them.
+    """
     unmoved: list[str] = []
     steps: list[Step] = []
     rows = []
@@ -352,7 +506,7 @@ def ladder_table(both: BothWays) -> Table:
         )
     notes = _ladder_notes(both, steps)
     if unmoved:
-        notes.insert(0, f"no item and no value changes with {', '.join(unmoved)}")
+        notes.insert(0, f"no effect: {', '.join(unmoved)}")
     share = METRICS[both.in_order.metric].share
     return Table(
         name="ladder",
@@ -369,12 +523,12 @@ def _ladder_columns(share: bool) -> list[Column]:
     heading = "%" if share else "value"
     return [
         Column(name="axis"),
-        Column(name="in_order", heading="in order", kind=change),
+        Column(name="in_order", heading="forward", kind=change),
         Column(name="in_order_se", kind=value, joined=" ± "),
         Column(name="gained", heading="items", kind="count", before="+", blank=True),
         Column(name="lost", kind="count", joined=" -"),
         Column(name="value", heading=heading, kind=value),
-        Column(name="in_reverse", heading="in reverse", kind=change),
+        Column(name="in_reverse", heading="backward", kind=change),
         Column(name="in_reverse_se", kind=value, joined=" ± "),
         Column(name="reverse_gained", heading="items", kind="count", before="+", blank=True),
         Column(name="reverse_lost", kind="count", joined=" -"),
@@ -448,24 +602,26 @@ def _ladder_notes(both: BothWays, steps: Sequence[Step]) -> list[str]:
     metric = both.in_order.metric
     unit = described(metric)
     value = "value"
-    turn = "become better, and worse"
+    turn = "get better, and worse"
     if METRICS[metric].share:
         unit = "points"
         value = "%"
         turn = "turn right, and wrong"
     notes = [
         f"{unit} ± standard error, paired by items; +2 -1: items that {turn}, {items}",
-        f"in order: the first axes change first, and give the {value} beside; in reverse: the last ones first",
-        f"differ: the changes are apart by more than {two_sided(LEVEL):.2f} paired standard errors of their difference",
+        (
+            f"forward: changes applied top to bottom, with the running {value}; backward: "
+            "bottom to top"
+        ),
+        (
+            f"differ: forward and backward changes are more than {two_sided(LEVEL):.2f} "
+            "standard errors apart"
+        ),
     ]
     if any(step.together for step in steps):
-        notes.append(
-            "axes in one line change together: no protocol has the value of one without the others'"
-        )
+        notes.append("axes in one line change together: no protocol changes only one of them")
     if both.coarse:
-        notes.append(
-            f"{_ONE_BY_ONE.strip()} not one by one: the run did not ask the protocols between"
-        )
+        notes.append(f"{_ONE_BY_ONE.strip()} combined: the run has no protocols between")
     return notes
 
 
@@ -488,28 +644,28 @@ def _unit(side: Side) -> tuple[int, str]:
 def _meaning(comparison: Comparison) -> str:
     """Return what follows from the verdict."""
     if comparison.verdict == "not comparable" and comparison.agree.r:
-        return (
-            "the protocols differ; the model is the same, so the difference comes from them alone"
-        )
+        return "same model, different protocols"
     has_texts = comparison.left.texts and comparison.right.texts
     if comparison.verdict == "comparable" and not has_texts:
-        return "protocol, items and right answers agree: a paired test is allowed"
+        return "same protocol, items and right answers, so a paired test is valid"
     return VERDICTS[comparison.verdict]
 
 
 def _coverage_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the paired values if they differ from the two numbers: they are means over other items, or over items."""
+    """Yield the paired values if they differ from the two numbers: they are means over other items,
+    or over items.
+    """
     flips = comparison.flips
     left = comparison.left
     right = comparison.right
     values = f"A {_value_text(left, left.paired)}, B {_value_text(right, right.paired)}"
     if flips.left_only or flips.right_only:
         line = (
-            f"A covers {left.items:,} items, B {right.items:,} ({flips.left_only:,} only in A, "
-            f"{flips.right_only:,} only in B)"
+            f"A covers {left.items:,} items, B {right.items:,} (only in A: "
+            f"{flips.left_only:,}, only in B: {flips.right_only:,})"
         )
         if not math.isnan(left.paired):
-            line += f"; compared on the {flips.shared:,} that both have: {values}"
+            line += f"; on the {flips.shared:,} in both: {values}"
         yield from _wrapped(line)
     elif _is_weighted(left) or _is_weighted(right):
         items = counted(comparison.difference.n, "item")
@@ -531,50 +687,69 @@ def _token_sentence(comparison: Comparison) -> str:
     if not comparison.flips.shared or not (agree.i or agree.t):
         return ""
     if not (left.texts and right.texts):
-        return "the same items and right answers; the logs do not have all texts, so that these can't be compared"
+        return "same items and right answers; texts can't be compared, because the logs lack some"
     if not agree.i:
-        return "the same tokens were asked: only the right answers or choices that are not scored differ"
+        return "same tokens; only right answers, or choices that are not scored, differ"
     if agree.t:
-        return "the same texts in the same tokens"
+        return "same texts, same tokens"
     if left.logged or right.logged:
-        return "the same texts; an imported log does not say in which tokens"
+        return "same texts; an imported log has no tokens to compare"
     if agree.p:
-        return "the same texts in other tokens: another tokenizer or window; means over tokens are in other units"
-    tokenizers = "" if agree.r else " or by the tokenizers"
-    return f"the same texts, but other tokens are asked or scored: by the protocols{tokenizers}"
+        return (
+            "same texts, different tokens (tokenizer or window): per-token scores are not on "
+            "the same scale"
+        )
+    tokenizers = "" if agree.r else " or tokenizers"
+    return f"same texts, but the protocols{tokenizers} ask or score different tokens"
 
 
 def _difference_lines(comparison: Comparison) -> Iterator[str]:
     difference = comparison.difference
+    yield from _wrapped(_difference_text(comparison))
     if math.isnan(difference.value):
-        yield "no item was scored on both sides: there is no difference to test"
         return
+    yield from _wrapped(_cut_sentence(comparison))
+    if comparison.test.differing:
+        yield from _wrapped(_test_sentence(comparison.test))
+    if comparison.verdict == "same measurement":
+        yield from _wrapped(_repetition(comparison))
+    else:
+        yield from _wrapped(_sensitivity(comparison))
+
+
+def _sensitivity(comparison: Comparison) -> str:
+    """Return the smallest difference that these items can show, or why none is known."""
+    metric = comparison.left.metric
+    if METRICS[metric].pooled:
+        return (
+            f"{metric} is biased in small samples, differently for each model, so there is no test. "
+            "Compare brier or acc."
+        )
+    if math.isnan(comparison.detectable):
+        return (
+            "all items differ by the same amount, so the smallest detectable difference is unknown"
+        )
     factor, unit = _unit(comparison.left)
-    is_same = comparison.verdict == "same measurement"
+    items = counted(comparison.difference.n, "item")
+    size = f"{factor * comparison.detectable:.2f} {unit}"
+    return f"smallest detectable difference with {items} (80 % power): {size}"
+
+
+def _difference_text(comparison: Comparison) -> str:
+    """Return the difference with its interval, and how many items it leaves out."""
+    difference = comparison.difference
+    if math.isnan(difference.value):
+        return "no item was scored on both sides: there is no difference to test"
+    factor, unit = _unit(comparison.left)
     value = factor * difference.value
     line = f"A - B = {value:+.2f} {unit} over {counted(difference.n, 'item')}"
-    if not math.isnan(difference.ci_low) and not is_same:
+    if not math.isnan(difference.ci_low) and comparison.verdict != "same measurement":
         low = factor * difference.ci_low
         high = factor * difference.ci_high
         line += f", 95 % interval {low:+.2f} to {high:+.2f}"
     if difference.missing:
-        line += f" ({difference.missing} missing on a side excluded)"
-    yield from _wrapped(line)
-    yield from _wrapped(_cut_sentence(comparison))
-    if comparison.test.differing:
-        yield from _wrapped(_test_sentence(comparison.test))
-    if is_same:
-        yield from _wrapped(_repetition(comparison))
-    elif METRICS[comparison.left.metric].pooled:
-        yield from _wrapped(
-            f"{comparison.left.metric} of a sample is off to one side, more for some models than for others: "
-            "there is no test. Compare brier or acc."
-        )
-    elif math.isnan(comparison.detectable):
-        yield "all items differ by the same, so nothing can be said about what difference these items would show"
-    else:
-        size = f"{factor * comparison.detectable:.2f} {unit}"
-        yield from _wrapped(f"these items would show a difference of {size} with probability 0.8")
+        line += f" ({difference.missing} missing on one side, left out)"
+    return line
 
 
 def _cut_sentence(comparison: Comparison) -> str:
@@ -586,8 +761,8 @@ def _cut_sentence(comparison: Comparison) -> str:
     low = factor * comparison.low
     high = factor * comparison.high
     return (
-        f"answers of {left_cut:,} items were cut in A, of {right_cut:,} in B: they are in no test, and over all items "
-        f"the difference lies between {low:+.2f} and {high:+.2f} {unit}"
+        f"cut answers: {left_cut:,} items in A, {right_cut:,} in B. They are in no test; "
+        f"over all items the difference is between {low:+.2f} and {high:+.2f} {unit}"
     )
 
 
@@ -598,13 +773,13 @@ def _repetition(comparison: Comparison) -> str:
         size = ""
         if not math.isnan(comparison.furthest):
             size = f" by up to {comparison.furthest:.3g}"
-        return f"not deterministic: the scores of {comparison.moved:,} of {shared:,} items differ{size}"
+        return f"not deterministic: scores of {comparison.moved:,} of {shared:,} items differ{size}"
     answers = max(comparison.flips.predicted_differently, comparison.test.differing)
     if answers:
-        return f"not deterministic: the answers to {answers:,} of {shared:,} items differ"
+        return f"not deterministic: answers to {answers:,} of {shared:,} items differ"
     # Generated answers have no scores to compare.
     compared = "answers" if comparison.moved is None else "scores"
-    return f"deterministic here: the {compared} of all {shared:,} items agree exactly"
+    return f"deterministic here: {compared} of all {shared:,} items agree exactly"
 
 
 def _test_sentence(test: SignFlip) -> str:
@@ -615,17 +790,23 @@ def _test_sentence(test: SignFlip) -> str:
     else:
         name = "paired sign-flip test of the credits, in the normal limit"
     ties = f"{test.by_tie} differ by part of a credit, " if test.by_tie else ""
-    return f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = {test.p:.4g}"
+    return (
+        f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = "
+        f"{test.p:.4g}"
+    )
 
 
 def _flip_sentence(comparison: Comparison) -> str:
     flips = comparison.flips
     shared = counted(flips.shared, "item")
-    line = f"{flips.predicted_differently} of {shared} {are(flips.predicted_differently)} predicted differently"
+    line = (
+        f"{flips.predicted_differently} of {shared} {are(flips.predicted_differently)} "
+        "predicted differently"
+    )
     if flips.near_ties:
         line += f", {flips.near_ties} of them within the numeric noise"
     return f"{line}; A is better on {flips.left_better}, B on {flips.right_better}"
 
 
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, 79, subsequent_indent="  ")
+def _wrapped(text: str, width: int = 79) -> list[str]:
+    return wrap(text, width, subsequent_indent="  ")

@@ -49,7 +49,7 @@ def recognised(survey: Survey) -> Iterator[str]:
         yield "shape     typed questions about states (decisions)"
         return
     else:
-        yield "shape     files of the MMLU layout: question, choices, letter, without names"
+        yield "shape     MMLU layout: question, choices and letter, without column names"
         return
     if survey.fields:
         names = []
@@ -57,7 +57,7 @@ def recognised(survey: Survey) -> Iterator[str]:
             names.append(f"{name} (content)" if name in survey.content else name)
         yield safe(f"{'fields':<9} {', '.join(names)}")
     if BLANK in survey.content:
-        yield f"{'blank':<9} {BLANK} in the question, which the choices fill"
+        yield f"{'blank':<9} {BLANK} in the question, filled by the choices"
 
 
 def _column_lines(columns: Columns) -> Iterator[str]:
@@ -96,7 +96,7 @@ def data_warnings(survey: Survey) -> list[str]:
     for reason, count in survey.skipped.items():
         rows = counted(count, "row")
         lines.append(
-            safe(f"{rows} can't be used, and a run stops there unless it skips bad items: {reason}")
+            safe(f"{rows} can't be used; a run stops there unless it skips bad items: {reason}")
         )
     for name, split in survey.splits.items():
         lines += _answer_warnings(name, split.answers, survey.columns)
@@ -108,14 +108,21 @@ def data_warnings(survey: Survey) -> list[str]:
 def _answer_warnings(name: str, pattern: AnswerPattern, columns: Columns | None) -> Iterator[str]:
     """Yield the patterns of the right answers that nobody declared.
 
-    ``columns``: those that declare a right choice, which comes first, or choices that are the same for all items.
+    ``columns``: those that declare a right choice, which comes first, or choices that are the same
+    for all items.
     """
     is_placed = columns is not None and columns.right is not None
     is_fixed = columns is not None and bool(columns.fixed or columns.fixed_of)
     if is_placed:
-        yield f"{name}: the right choices come first, as their columns say; shuffle choices that are shown together"
+        yield (
+            f"{name}: the right choices come first, by their columns; shuffle choices that "
+            "are shown together"
+        )
     elif pattern.constant:
-        yield f"{name}: the same position is right in every item; check the answers, or shuffle the choices"
+        yield (
+            f"{name}: the right answer is at the same position in every item; check the "
+            "answers, or shuffle the choices"
+        )
     for rule, guess in pattern.guesses.items():
         if guess.p >= _UNLIKELY or guess.score <= guess.chance:
             continue
@@ -124,20 +131,23 @@ def _answer_warnings(name: str, pattern: AnswerPattern, columns: Columns | None)
             is_explained = is_placed or pattern.constant
         if not is_explained:
             score = percent(guess.score)
-            yield f"{name}: choosing the {rule} choice scores {score} % where chance is {percent(guess.chance)} %"
+            yield (
+                f"{name}: always choosing the {rule} choice scores {score} %; chance is "
+                f"{percent(guess.chance)} %"
+            )
 
 
 def _double_lines(doubles: Doubles) -> Iterator[str]:
     for split, count in doubles.within.items():
         pair = _example(doubles, split, split)
-        same = f"{count:,} {are(count)} the same question as one before, with the same choices"
+        same = f"{count:,} {are(count)} a repeated question with the same choices"
         yield safe(f"{split}: {same}, such as {pair.other} and {pair.item}")
     for (split, other), count in doubles.across.items():
         pair = _example(doubles, split, other)
-        items = f"{counted(count, 'item')} {are(count)} in {other} as well"
+        items = f"{counted(count, 'item')} {are(count)} also in {other}"
         yield safe(f"{split}: {items}, such as {pair.item}: {pair.other}")
     if doubles.disagreeing:
-        yield f"{counted(doubles.disagreeing, 'pair')} of these have other right answers"
+        yield f"{counted(doubles.disagreeing, 'pair')} of these have different right answers"
 
 
 def _example(doubles: Doubles, split: str, other: str) -> Double:
@@ -161,7 +171,8 @@ def _fault_lines(splits: Mapping[str, SplitSurvey]) -> Iterator[str]:
 
 
 def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
-    """Return which families of protocols can ask the items, and why protocols of the dataset's own benchmark can't.
+    """Return which families of protocols can ask the items, and why protocols of the dataset's own
+    benchmark can't.
 
     ``refusals``: protocol of the catalogue → why it can't ask them, an empty text if it can.
     """
@@ -182,16 +193,14 @@ def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
             names_of_reason.setdefault(reason, []).append(name)
     lines = []
     if general:
-        lines.append(
-            f"protocols for any dataset that can ask these items: {_family_counts(general)}"
-        )
+        lines.append(f"protocols for any dataset that fit these items: {_family_counts(general)}")
     if special:
         lines.append(
             f"protocols of benchmarks whose items have this form: {_family_counts(special)}; "
             "others run with changes in their names"
         )
     if not lines:
-        lines.append("no published protocol can ask these items as they are")
+        lines.append("no published protocol fits these items")
     for reason, names in names_of_reason.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         lines.append(safe(f"{names[0]}{others} can't: {short(reason, _LONG)}"))
@@ -217,7 +226,7 @@ def data_tables(survey: Survey) -> Iterator[Table]:
         yield _answer_table(answers)
     yield Table(
         name="items",
-        title=f"{len(survey.rows)} of the items of {survey.evaluated}; [ ]: right",
+        title=f"{len(survey.rows)} items of {survey.evaluated}; [ ]: right",
         notes=[_item_text(item, survey.content) for item in survey.rows],
     )
 
@@ -274,12 +283,10 @@ def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
         rows.append(row)
     return Table(
         name="answers",
-        title="where the right answers stand, and what a guess by rule would score, in %",
+        title="position of right answers, and scores of simple guesses, in %",
         columns=columns,
         rows=rows,
-        notes=[
-            f"!: a pattern with a probability below {_UNLIKELY} where right answers are placed by chance"
-        ],
+        notes=[f"!: probability below {_UNLIKELY} if right answers are placed at random"],
     )
 
 
@@ -288,7 +295,9 @@ def _mark(p: float) -> str | None:
 
 
 def _position_text(pattern: AnswerPattern) -> str:
-    """Return the letter and share in % of every position, for the number of choices that most items have."""
+    """Return the letter and share in % of every position, for the number of choices that most items
+    have.
+    """
     if not pattern.positions:
         return ""
     choices = max(pattern.positions, key=lambda choices: sum(pattern.positions[choices]))
@@ -325,7 +334,9 @@ def _item_text(item: Item, content: Sequence[str]) -> str:
 def discovery_lines(
     finding: Finding, turned: Reversal | None, pair: StrikingPair | None
 ) -> Iterator[str]:
-    """Yield what was found on one dataset in at most five lines; fewer if there are few questions or findings.
+    """Yield what was found on one dataset in at most five lines.
+
+    Fewer if there are few questions or findings.
 
     ``pair``: of the model that leads.
     """
@@ -347,7 +358,10 @@ def discovery_lines(
 def _lead_lines(finding: Finding, lead: Lead) -> Iterator[str]:
     best = lead.models[0]
     every = protocols(lead.contests, lead.grouped)
-    yield f"{short(best, NAME)} is the first of {len(lead.models)} models under {lead.first} of {every}."
+    yield (
+        f"{short(best, NAME)} is the first of {len(lead.models)} models under {lead.first} of "
+        f"{every}."
+    )
     numbers = numbers_of(finding, best)
     if numbers.lowest is not None and numbers.highest is not None:
         low = numbers.lowest.value

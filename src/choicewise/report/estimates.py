@@ -28,7 +28,7 @@ COLUMNS: Final = (
     Column(
         name="worth",
         kind="ratio",
-        meaning="how many times as many questions a sample alone would need for the same error",
+        meaning="sample size that gives the same error without other models",
     ),
 )
 
@@ -80,7 +80,8 @@ def estimate_table(estimates: Sequence[SampleEstimate]) -> Table:
     others = max(len(estimate.others) for estimate in estimates)
     return Table(
         name="estimates",
-        title=f"estimates for all questions from a sample of them and {counted(others, 'other model')} (AIPW)",
+        title="estimates for all questions from a sample of them and "
+        f"{counted(others, 'other model')} (AIPW)",
         columns=COLUMNS,
         rows=[_row(estimate) for estimate in estimates],
     )

@@ -1,4 +1,6 @@
-"""Write one item for a terminal: its prompts, what was observed after them, and what the protocols decide."""
+"""Write one item for a terminal: its prompts, what was observed after them, and what the protocols
+decide.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def explanation_parts(
 
 
 def choice_continuations(request: ExplainedRequest) -> list[ScoredContinuation]:
-    """Return the continuations of choices that are neither generated nor scored after a null context."""
+    """Return the continuations of choices that are neither generated nor scored after a null
+    context.
+    """
     return [scored for scored in request.scored if scored.null is None and scored.choice >= 0]
 
 
@@ -127,7 +131,7 @@ def explanation_lines(explanation: Explanation, kind: ModelKind | None = None) -
     ``kind``: of the model that answered.
     """
     subject = safe(explanation.subject) or "-"
-    yield f"item {safe(explanation.item)} of subject {subject}, as {safe(explanation.model)} was asked"
+    yield f"item {safe(explanation.item)} of subject {subject}, for {safe(explanation.model)}"
     yield from visible(explanation.question).split("\n")
     yield from _choice_lines(explanation)
     yield "  * is right"
@@ -150,7 +154,9 @@ def quoted(text: str) -> str:
 
 
 def decision_lines(decisions: Sequence[ItemDecision]) -> Iterator[str]:
-    """Yield a line for every choice, the one that most protocols decide for first, then what is undecided."""
+    """Yield a line for every choice, the one that most protocols decide for first, then what is
+    undecided.
+    """
     groups: dict[tuple[int, str], list[str]] = {}
     tied = []
     near_tied = []
@@ -175,7 +181,9 @@ def decision_lines(decisions: Sequence[ItemDecision]) -> Iterator[str]:
 
 
 def together(names: Sequence[str]) -> str:
-    """Return protocols in a few words: the beginning of their names, or the first, and how many they are."""
+    """Return protocols in a few words: the beginning of their names, or the first, and how many
+    they are.
+    """
     if len(names) == 1:
         return short(names[0], NAME)
     stems = _by_stem(names)
@@ -185,14 +193,18 @@ def together(names: Sequence[str]) -> str:
 
 
 def end(name: str, names: Sequence[str]) -> str:
-    """Return what follows the common beginning of ``names``, among which ``name`` is; all of it if there is none."""
+    """Return what follows the common beginning of ``names``, among which ``name`` is.
+
+    All of it if there is none.
+    """
     if len(names) > 1 and len(_by_stem(names)) == 1:
         return name[len(_stem(name)) + 1 :]
     return name
 
 
 def folded(text: str, lines: int, width: int) -> list[str]:
-    """Return the first line and the last ones of ``text``, at most ``lines`` of at most ``width`` characters.
+    """Return the first line and the last ones of ``text``, at most ``lines`` of at most ``width``
+    characters.
 
     With fewer than three lines return its end on one line, where ⏎ stands for every end of a line.
     """
@@ -231,7 +243,7 @@ def size(text: str) -> str:
 def _item(explanation: Explanation, width: int) -> Iterator[str]:
     subject = safe(explanation.subject) or "-"
     model = safe(explanation.model)
-    head = f"item {safe(explanation.item)} ({subject}), as {model} was asked; * is right"
+    head = f"item {safe(explanation.item)} ({subject}), for {model}; * is right"
     yield cut(head, 2 * width)
     yield from folded(explanation.question, _QUESTION_LINES, width)
     for line in _choice_lines(explanation):
@@ -254,7 +266,7 @@ def _block(
     for index, request in enumerate(requests):
         yield Text(_head(request), style="bold")
         if request.missing is not None:
-            yield Text(f"  not asked: {short(request.missing, REASON)}")
+            yield Text(f"  missing: {short(request.missing, REASON)}")
         # A text that the next prompt has as well is shown with the last of them.
         following = texts_of_requests[index + 1 : index + 2]
         if following != [texts_of_requests[index]]:
@@ -292,7 +304,7 @@ def _head(request: ExplainedRequest) -> str:
     if text is not None and text == request.context:
         facts.append(size(text))
     elif text is not None:
-        facts.append(f"{size(text)} (the first prompt of several)")
+        facts.append(f"{size(text)} (first of several prompts)")
     return f"{together(request.protocols)}: {', '.join(facts)}"
 
 
@@ -301,8 +313,8 @@ def _warnings(request: ExplainedRequest) -> Iterator[str]:
     counts: Counter[str] = Counter()
     for scored in request.scored:
         warnings = {
-            "a token straddles the context's end": scored.merged,
-            "not the text's own tokens": scored.noncanonical,
+            "a token straddles the prompt's end": scored.merged,
+            "unusual tokenization": scored.noncanonical,
             "tokens do not spell the text": scored.lossy,
             "unknown tokens": scored.unknown,
             "several BOS tokens": scored.bos > 1,
@@ -323,7 +335,10 @@ def _warnings(request: ExplainedRequest) -> Iterator[str]:
 def _choice_table(
     requests: Sequence[ExplainedRequest], explanation: Explanation, width: int
 ) -> Group:
-    """Draw a column per choice for prompts after which the same texts were scored; in parts if it is too wide."""
+    """Draw a column per choice for prompts after which the same texts were scored.
+
+    In parts if it is too wide.
+    """
     choices = sorted({scored.choice for scored in choice_continuations(requests[0])})
     head = {}
     for choice in choices:
@@ -358,7 +373,10 @@ def _choice_table(
 
 
 def _table_part(rows: Sequence[_Row], choices: Sequence[int], label: int, most: int) -> Padding:
-    """Draw some choices; ``label``, ``most``: columns of the terminal for names and for the text of a choice."""
+    """Draw some choices.
+
+    ``label``, ``most``: columns of the terminal for names and for the text of a choice.
+    """
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(overflow="fold", width=label)
     for _ in choices:
@@ -371,7 +389,10 @@ def _table_part(rows: Sequence[_Row], choices: Sequence[int], label: int, most: 
 
 
 def _number_rows(request: ExplainedRequest, decisions: Sequence[ItemDecision]) -> list[_Row]:
-    """Return what was observed, then the scores of each protocol; rows with the same cells are one row."""
+    """Return what was observed, then the scores of each protocol.
+
+    Rows with the same cells are one row.
+    """
     observed = _observed_numbers(request)
     names_of_cells: dict[tuple[str, ...], list[str]] = {}
     for decision in decisions:
@@ -430,7 +451,9 @@ def _is_same(observed: Sequence[float | None], scores: Sequence[float]) -> bool:
 
 
 def _parts(request: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation]]]:
-    """Return the first parts with their continuations, choice by choice, and a suffix that names the part."""
+    """Return the first parts with their continuations, choice by choice, and a suffix that names
+    the part.
+    """
     parts: dict[int, list[ScoredContinuation]] = {}
     for scored in sorted(
         choice_continuations(request), key=lambda scored: (scored.part, scored.choice)
@@ -443,7 +466,9 @@ def _parts(request: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation
 
 
 def _row_name(decision: ItemDecision, request: ExplainedRequest) -> str:
-    """Return the end of the protocol's name if the prompt has several protocols, or else the name of the score."""
+    """Return the end of the protocol's name if the prompt has several protocols, or else the name
+    of the score.
+    """
     if len(request.protocols) > 1:
         return end(decision.protocol, request.protocols)
     return _score_name(decision)
@@ -456,7 +481,9 @@ def _score_name(decision: ItemDecision) -> str:
 
 
 def _size(scored: ScoredContinuation) -> str:
-    """Return how many tokens, bytes and characters a continuation has, with ? for what a log does not say."""
+    """Return how many tokens, bytes and characters a continuation has, with ? for what a log does
+    not say.
+    """
     count = scored.token_count if scored.logged else len(scored.tokens)
     tokens = "?" if count is None else str(count)
     text = scored.continuation
@@ -507,10 +534,10 @@ def _context_title(request: ExplainedRequest) -> str:
     """Return what stands above a prompt that a continuation has for itself."""
     reading = READINGS[request.reading]
     if reading.along:
-        return "without a thought; every further part comes after more of it"
+        return "without a thought; each further part has more of it"
     if "chains" in reading.takes:
         return "after the chain of the same part"
-    return "with a prompt of its own"
+    return "with its own prompt"
 
 
 def _continuation_lines(
@@ -561,14 +588,14 @@ def _scored_lines(scored: ScoredContinuation) -> Iterator[str]:
         total = f", S {sign} {scored.total:.4f} nats"
     text = scored.continuation if scored.generated is None else scored.generated
     if text is None:
-        yield f"{name}: the log has no text of it, {tokens}{total}"
+        yield f"{name}: the log has no text, {tokens}{total}"
     else:
         sizes = f"{counted(_byte_count(text), 'byte')}, {counted(len(text), 'character')}"
         yield f"{name} {quoted(text)}: {tokens}, {sizes}{after}{total}"
     if scored.before is not None:
-        yield f"  {scored.before:.4f} nats subtracted for what comes before"
+        yield f"  {scored.before:.4f} nats subtracted for the text before"
     if scored.after is not None:
-        yield f"  {scored.after:.4f} nats added for what follows"
+        yield f"  {scored.after:.4f} nats added for the text after"
     if scored.value is not None:
         yield f"  observed: {scored.value:.4f}"
     for warning in scored.warnings:
@@ -576,7 +603,9 @@ def _scored_lines(scored: ScoredContinuation) -> Iterator[str]:
 
 
 def _token_lines(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]) -> Iterator[str]:
-    """Yield a line per token: its log-probability, and that after each of ``nulls``, which have the same tokens."""
+    """Yield a line per token: its log-probability, and that after each of ``nulls``, which have the
+    same tokens.
+    """
     if not scored.tokens:
         return
     heads = [f"  {'log P':>10}"]
@@ -593,7 +622,7 @@ def _token_lines(scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]
 
 
 def _decisions(explanation: Explanation) -> Iterator[str]:
-    yield "decisions: the score of each choice, the predicted one in brackets"
+    yield "decisions: the score of each choice; brackets mark the prediction"
     width = max((len(decision.protocol) for decision in explanation.decided), default=0)
     for decision in explanation.decided:
         yield f"{decision.protocol:<{width}}  {_item_verdict(decision)}"
@@ -628,7 +657,10 @@ def _item_verdict(decision: ItemDecision) -> str:
 
 
 def _name_list(names: Sequence[str], every: Sequence[str]) -> str:
-    """List names; those with a common beginning together, all of them counted, some of them by their ends."""
+    """List names.
+
+    Those with a common beginning together, all of them counted, some of them by their ends.
+    """
     all_names = _by_stem(every)
     parts = []
     for stem, chosen in _by_stem(names).items():

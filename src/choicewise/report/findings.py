@@ -36,8 +36,8 @@ from choicewise.util.text import (
 def sentences(finding: Finding) -> list[str]:
     """Return one to three sentences about a finding.
 
-    They give the spread of the numbers; who leads, if there are several models; what is not better than guessing; and
-    what is missing.
+    They give the spread of the numbers; who leads, if there are several models; what is not better
+    than guessing; and what is missing.
     """
     other_metrics = _other_metrics(finding)
     if not finding.numbers and other_metrics:
@@ -70,7 +70,9 @@ def doubts(finding: Finding) -> list[str]:
 
 
 def guessing_sentences(guessing: Guessing) -> list[str]:
-    """Return if the scores of a run are better than guessing, and from which accuracy on they would be."""
+    """Return if the scores of a run are better than guessing, and from which accuracy on they would
+    be.
+    """
     questions = _questions(guessing)
     needed = _needed(guessing)
     if guessing.few:
@@ -79,8 +81,8 @@ def guessing_sentences(guessing: Guessing) -> list[str]:
     if guessing.better:
         text = f"Better than {_guessing(guessing)}"
         if guessing.better < guessing.scores:
-            text += f" in {guessing.better:,} of {guessing.scores:,} ways"
-        least = f"With {questions} that takes at least {needed}."
+            text += f" in {guessing.better:,} of {guessing.scores:,} scores"
+        least = f"With {questions} you need at least {needed}."
     elif guessing.beating:
         return [f"{_by_luck(guessing)}."]
     else:
@@ -107,7 +109,10 @@ def _questions(guessing: Guessing) -> str:
 
 
 def _needed(guessing: Guessing) -> str:
-    """Return the accuracy that a score needs at least; an empty text if it is unknown, or no accuracy is enough."""
+    """Return the accuracy that a score needs at least.
+
+    An empty text if it is unknown, or no accuracy is enough.
+    """
     low, high = guessing.needed
     if math.isnan(low) or high > 1:
         return ""
@@ -120,7 +125,10 @@ def _needed(guessing: Guessing) -> str:
 
 def _too_few(guessing: Guessing) -> str:
     count = guessing.questions[1]
-    return f"{counted(count, 'question')} {are(count)} too few to call any score better than {_guessing(guessing)}"
+    return (
+        f"{counted(count, 'question')} {are(count)} too few to call any score better than "
+        f"{_guessing(guessing)}"
+    )
 
 
 def _by_luck(guessing: Guessing) -> str:
@@ -128,7 +136,7 @@ def _by_luck(guessing: Guessing) -> str:
     beat = "beats" if guessing.beating == 1 else "beat"
     needed = _needed(guessing)
     needs = f" (needs {needed})" if needed else ""
-    doubt = "but none clearly enough for so many tries"
+    doubt = "but none by enough for so many tries"
     if guessing.lucky:
         doubt = "about what chance alone gives"
     scores = counted(guessing.scores, "score")
@@ -141,7 +149,9 @@ def _whole(share: float) -> str:
 
 
 def turn_text(turn: Turn) -> str:
-    """Return of how many protocols the model leads with the values that tell best, and of how many others."""
+    """Return of how many protocols the model leads with the values that tell best, and of how many
+    others.
+    """
     values = ", ".join(short(value, NAME // 2) for value in turn.values[:SEVERAL])
     if len(turn.values) > SEVERAL:
         values += f" and {len(turn.values) - SEVERAL} more"
@@ -174,7 +184,7 @@ def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
         cells.append(values)
     return Table(
         name="reversal",
-        title=f"{short(reversal.dataset, NAME)}: two published ways to ask, % and rank",
+        title=f"{short(reversal.dataset, NAME)}: two published protocols, % and rank",
         columns=columns,
         rows=cells,
         split=RANKED_WIDTH,
@@ -214,24 +224,26 @@ def _other_metrics(finding: Finding) -> list[str]:
     names = " and ".join(dict.fromkeys(row.identity.metric for row in rows))
     number = counted(len(rows), "number")
     if len(rows) == 1:
-        return [f"{number} is a {names}, and stands apart."]
-    return [f"{number} are of {names}, and stand apart."]
+        return [f"{number} is a {names}, shown separately."]
+    return [f"{number} are {names}, shown separately."]
 
 
 def _no_number(finding: Finding) -> str:
     count = sum(numbers.unmeasured for numbers in finding.numbers)
-    reason = "there is nothing to report"
+    reason = "nothing to report"
     if count == 1:
         preposition, noun = _under_words(finding)
-        reason = f"no item was scored {preposition} the one {noun}"
+        reason = f"no item was scored {preposition} the only {noun}"
     elif count:
         preposition, noun = _under_words(finding)
         reason = f"no item was scored {preposition} any of {counted(count, noun)}"
-    return f"There is no number: {', '.join([reason, *gaps(finding)])}."
+    return f"No score: {', '.join([reason, *gaps(finding)])}."
 
 
 def _under_words(finding: Finding) -> tuple[str, str]:
-    """Return the words for "under protocols", or "in rows" if a protocol has one for each model or group."""
+    """Return the words for "under protocols", or "in rows" if a protocol has one for each model or
+    group.
+    """
     has_groups = any(numbers.grouped for numbers in finding.numbers)
     if len(finding.numbers) > 1 or has_groups:
         return "in", "row"
@@ -248,18 +260,20 @@ def _all_guesses(finding: Finding) -> list[str]:
     low, high = _extremes(finding)
     values = low if low == high else f"between {low} and {high}"
     if finding.count == 1:
-        numbers = "the only number is"
+        numbers = "the only score is"
     elif len(finding.models) > 1:
-        numbers = f"all {finding.count:,} numbers of {counted(len(finding.models), 'model')} are"
+        numbers = f"all {finding.count:,} scores of {counted(len(finding.models), 'model')} are"
     else:
-        numbers = f"all {finding.count:,} numbers are"
+        numbers = f"all {finding.count:,} scores are"
     first, *others = guessing_sentences(finding.guessing)
     text = f"{first.removesuffix('.')}: {numbers} {values} on {_items(finding.numbers)}."
     return [text, *others]
 
 
 def _spreads(finding: Finding) -> str:
-    """Return the spread of one model on one dataset, of the leader if there is one, or else of all numbers."""
+    """Return the spread of one model on one dataset, of the leader if there is one, or else of all
+    numbers.
+    """
     if len(finding.models) == 1 and len(finding.datasets) == 1:
         return _spread(finding.numbers[0])
     if len(finding.datasets) == 1 and finding.leads:
@@ -272,9 +286,7 @@ def _spreads(finding: Finding) -> str:
     items = _items(finding.numbers)
     if len(finding.datasets) > 1:
         items = f"{len(finding.datasets)} datasets"
-    return (
-        f"{counted(finding.count, 'number')} of {models} on {items} lie between {low} and {high}."
-    )
+    return f"{counted(finding.count, 'score')} of {models} on {items} are between {low} and {high}."
 
 
 def numbers_of(finding: Finding, model: str) -> Numbers:
@@ -298,7 +310,10 @@ def _spread(numbers: Numbers) -> str:
     if numbers.count == 1:
         interval = ""
         if not math.isnan(lowest.interval.low):
-            interval = f" (95 % interval {percent(lowest.interval.low)} to {percent(lowest.interval.high)} %)"
+            interval = (
+                f" (95 % interval {percent(lowest.interval.low)} to "
+                f"{percent(lowest.interval.high)} %)"
+            )
         name = short(lowest.identity.protocol, NAME)
         if numbers.grouped:
             name += f", {short(lowest.identity.subject, NAME)}"
@@ -306,17 +321,20 @@ def _spread(numbers: Numbers) -> str:
     if low == high:
         every = protocols(numbers.count, numbers.grouped)
         return f"{model} scores {low} % on {items} under all {every}."
-    ways = "how it is asked"
+    ways = "the protocol"
     if numbers.grouped or numbers.items[0] != numbers.items[1]:
-        ways = "how it is asked and of what"
+        ways = "the protocol and the questions"
     return (
         f"{model} scores between {low} % and {high} % on {items}, depending on {ways} "
-        f"({numbers.count:,} numbers, median {percent(numbers.median)} %)."
+        f"({numbers.count:,} scores, median {percent(numbers.median)} %)."
     )
 
 
 def _guesses(finding: Finding) -> list[str]:
-    """Return how many of the numbers are no better than guessing; an empty list if guessing can make none."""
+    """Return how many of the numbers are no better than guessing.
+
+    An empty list if guessing can make none.
+    """
     guessing = finding.guessing
     if not guessing.scores:
         return []
@@ -327,8 +345,8 @@ def _guesses(finding: Finding) -> list[str]:
     noun = "accuracy"
     plural = "accuracies"
     if guessing.scores == finding.count:
-        noun = "number"
-        plural = "numbers"
+        noun = "score"
+        plural = "scores"
     if not guessing.guesses:
         every = "the" if guessing.scores == 1 else "every"
         return [f"{every} {noun} is better than guessing"]
@@ -350,7 +368,7 @@ def gaps(finding: Finding) -> list[str]:
     is_named = row is not None and not row.counts.n and is_only_row
     unmeasured = sum(numbers.unmeasured for numbers in finding.numbers)
     if unmeasured and finding.count and not is_named:
-        clauses.append(f"there is no number {_under(finding, unmeasured)}")
+        clauses.append(f"no score {_under(finding, unmeasured)}")
     for part in finding.incomplete:
         clauses.append(f"a run is {part}")
     return clauses
@@ -397,9 +415,9 @@ def lead_sentences(finding: Finding, subject: str = "") -> list[str]:
     if len(finding.models) == 1:
         return []
     if not finding.leads and finding.other_items:
-        return ["The models scored too different questions, so they have no order."]
+        return ["The models were scored on different questions, so they can't be ranked."]
     if not finding.leads:
-        return ["No two models were measured the same way, so they have no order."]
+        return ["No two models were measured the same way, so they can't be ranked."]
     if len(finding.datasets) == 1:
         (lead,) = finding.leads
         text = _lead(lead, subject or short(lead.models[0], NAME))
@@ -438,8 +456,8 @@ def _lead(lead: Lead, best: str) -> str:
     if lead.alone == lead.contests:
         text = f"{best} is ahead of {rivals} under {_all_protocols(lead)}{significance}"
         if len(lead.models) > 2:
-            order = "holds, too" if lead.same_order else "changes"
-            text += f"; the order of the others {order}"
+            order = "is the same" if lead.same_order else "changes"
+            text += f"; the ranking of the others {order}"
         return text
     text = f"{best} leads {rivals} under {lead.alone} of {every}{_ties(lead)}{significance}"
     if 0 < len(lead.behind) <= NAMED:
@@ -453,7 +471,7 @@ def _no_lead(lead: Lead) -> str:
     every = protocols(lead.contests, lead.grouped)
     protocol = _all_protocols(lead) if lead.contests == 1 else every
     if lead.open:
-        return f"answers that were cut leave open which model is ahead under {protocol}"
+        return f"cut answers leave open which model is ahead under {protocol}"
     if len(lead.models) == 2 and lead.tied == lead.contests:
         return f"both models score exactly the same under {_all_protocols(lead)}"
     if lead.contests > 1:
@@ -463,7 +481,7 @@ def _no_lead(lead: Lead) -> str:
 
 def _ties(lead: Lead) -> str:
     if lead.open:
-        return f" (open under {lead.open}, as answers were cut)"
+        return f" (open under {lead.open}: cut answers)"
     if lead.tied:
         return f" (tied under {lead.tied})"
     return ""
@@ -490,5 +508,5 @@ def _part_of(first: int, count: int) -> str:
 
 def _all_protocols(lead: Lead) -> str:
     if lead.contests == 1:
-        return "the one protocol"
+        return "the only protocol"
     return f"all {protocols(lead.contests, lead.grouped)}"

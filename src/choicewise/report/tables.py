@@ -1,4 +1,6 @@
-"""Build the tables of `report`, the ranges of families and averages, and say what their words and warnings mean."""
+"""Build the tables of `report`, the ranges of families and averages, and say what their words and
+warnings mean.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ _MANY: Final = 100
 """Rows that all tables together have before they are shown in short."""
 
 _BESIDE: Final = 6
-"""Models that are side by side; if there are more they are one below the other, that with the highest median first."""
+"""Models that are side by side.
+
+If there are more they are one below the other, that with the highest median first.
+"""
 
 _NARROW: Final = 140
 """Columns of a terminal below which a row of a report has its ids and warnings under its name."""
@@ -58,44 +63,46 @@ _NAMED: Final = 26
 IN_SHORT = {
     "served-model": "the served model changed",
     "positive": "log-probabilities above 0",
-    "placeholder": "log-probabilities that nobody measured",
-    "margins": "no score tells the choices apart",
+    "placeholder": "placeholder log-probabilities",
+    "margins": "all choices have equal scores",
     "many-missing": "many items are missing",
     "cut": "answers were cut",
-    "many-unparsed": "many texts name no option",
+    "many-unparsed": "many answers name no option",
     "many-tied": "many items are tied",
-    "gold-constant": "the tie rule makes the number",
-    "constant": "always the same position is predicted",
-    "position": "some positions are predicted too often",
+    "gold-constant": "the tie rule decides the score",
+    "constant": "always predicts the same position",
+    "position": "favors some answer positions",
     "permutation": "answers depend on the order of the options",
-    "length": "predictions follow length",
+    "length": "favors longer or shorter choices",
     "rounded": "the endpoint rounds its probabilities",
-    "mass": "labels hold little probability",
+    "mass": "labels get little probability",
     "near-ties": "undecided numerically",
-    "label/text": "letters and texts decide differently",
-    "choices-only": "choices are enough without the question",
+    "label/text": "letters and texts disagree",
+    "choices-only": "solvable without the question",
     "missing": "items are missing",
-    "unlisted": "the server does not list every answer",
-    "invalid": "texts name no option",
-    "unused": "content is not shown",
-    "shots_dropped": "shots are dropped",
-    "truncated": "prompts are cut",
-    "lossy": "text is lost in tokens",
-    "unknown": "tokens are unknown",
-    "merged": "tokens straddle the end of the context",
-    "noncanonical": "other tokens than the text's own",
+    "unlisted": "some answers are not listed by the server",
+    "invalid": "answers name no option",
+    "unused": "data fields are not shown",
+    "shots_dropped": "examples dropped to fit",
+    "truncated": "prompts cut to fit",
+    "lossy": "text lost in tokenization",
+    "unknown": "unknown tokens",
+    "merged": "tokens straddle the end of the prompt",
+    "noncanonical": "unusual tokenization",
     "ties": "items are tied",
 }
 """Warning or count of a row → what it means, in a few words; the gravest first."""
 
 
 IDS: Final = (
-    "ids: #P protocol (its signature is in the JSON), #I texts sent, #T tokens asked and scored, #R model as computed, "
-    "#D data; where they agree, so does what they stand for"
+    "ids: #P protocol (its signature is in the JSON), #I texts, #T tokens asked and "
+    "scored, #R model as run, #D data. Equal ids mean equal content."
 )
 """What the short ids are of."""
 
-RANGE: Final = "rank: in brackets, the ranks that paired tests of all models leave open (95 %, Holm's correction)"
+RANGE: Final = (
+    "rank: in brackets, the ranks that are possible by paired tests of all models (95 %, Holm)"
+)
 """What the brackets beside a rank mean."""
 
 _EXPLAINED: Final = {
@@ -174,7 +181,9 @@ def _range_table(run: _RunRows) -> Table:
 
 
 def _several(runs: Sequence[_RunRows]) -> list[Table]:
-    """Return the ranges of several models on one dataset, and their ranks if some measured the same."""
+    """Return the ranges of several models on one dataset, and their ranks if some measured the
+    same.
+    """
     every = [row for run in runs for row in run.rows]
     kind = _kind(every)
     title = f"{runs[0].dataset}, {_items(every)}"
@@ -232,7 +241,9 @@ def _kind(rows: Sequence[Number]) -> str:
 
 
 def _lines(rows: Sequence[Number], kind: str) -> dict[str, list[Number]]:
-    """Return the rows of each line and all together: families by their median, groups in the order of the rows."""
+    """Return the rows of each line and all together: families by their median, groups in the order
+    of the rows.
+    """
     lines: dict[str, list[Number]] = {}
     for row in rows:
         name = row.identity.subject if kind == "group" else row.identity.family
@@ -309,7 +320,7 @@ def _average_table(averages: Sequence[Average]) -> Table:
     columns += _MEANS
     return Table(
         name="average",
-        title=f"{first.suite}{selection}: values in % and their plain mean{state}",
+        title=f"{first.suite}{selection}: values in % and their mean{state}",
         columns=columns,
         rows=[_average_row(average) for average in averages],
         notes=_notes(averages),
@@ -339,7 +350,9 @@ def _average_row(average: Average) -> list[Any]:
 
 
 def _part_values(part: PartValue, normalised: bool) -> list[float | None]:
-    """Return the value of a part, its raw value if that is another, and how many items count if they are too few."""
+    """Return the value of a part, its raw value if that is another, and how many items count if
+    they are too few.
+    """
     best = part.best
     if best is None:
         return [None] * 4
@@ -361,18 +374,19 @@ def _notes(averages: Sequence[Average]) -> list[str]:
                 models_of_problem.setdefault(key, []).append(average.model)
             elif len(part.scored) > 1:
                 scores = [f"{row.protocol} {percent(row.value)}" for row in part.scored]
-                better.append(f"{average.model}: the better counts of {' and '.join(scores)}")
+                better.append(f"{average.model}: the better one of {' and '.join(scores)} counts")
     lines = []
     for (benchmark, problem), models in models_of_problem.items():
         of_models = f" of {', '.join(models)}" if len(models) < len(averages) else ""
         lines.append(f"{benchmark}{of_models} is missing: {problem}")
     if not all(average.complete for average in averages):
         lines.append(
-            "incomplete: the mean is over the parts that are there, and is not the suite's number"
+            "incomplete: the mean is over the parts that are there, so it is not the suite's score"
         )
     if averages[0].normalised:
         lines.append(
-            "values count from guessing (0) to all right (100), by subtask; raw values in brackets"
+            "values are rescaled from guessing (0) to all right (100), by subtask; raw "
+            "values in brackets"
         )
     return lines + better
 
@@ -383,10 +397,11 @@ def _notes(averages: Sequence[Average]) -> list[str]:
 def report_tables(
     rows: Sequence[Number], *, ids: bool = False, width: int | None = None
 ) -> list[Table]:
-    """Return one table per model and dataset, a row a number, then the ranks if several models measured the same.
+    """Return one table per model and dataset, a row a number, then the ranks if several models
+    measured the same.
 
-    ``ids``: with those of each number, and the range that rounding allows; on lines of their own if there is no room.
-    ``width``: columns of the terminal, by default those of the console.
+    ``ids``: with those of each number, and the range that rounding allows; on lines of their own if
+    there is no room.  ``width``: columns of the terminal, by default those of the console.
     """
     width = width or console().width
     has_models = len({row.identity.model for row in rows}) > 1
@@ -444,14 +459,16 @@ def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Tab
 
 
 def _without_empty(rows: Sequence[Number]) -> tuple[Sequence[Number], list[str]]:
-    """Return the rows of protocols that have a number, and a line that names the others if they are several."""
+    """Return the rows of protocols that have a number, and a line that names the others if they are
+    several.
+    """
     numbered = {row.identity.protocol for row in rows if row.counts.n}
     protocols = dict.fromkeys(row.identity.protocol for row in rows)
     names = [name for name in protocols if name not in numbered]
     if not numbered or len(names) < 2:
         return rows, []
     # The legend says why they have none.
-    note = safe(f"no number under {len(names)} protocols: {listed(names, 5)}")
+    note = safe(f"no score under {len(names)} protocols: {listed(names, 5)}")
     return [row for row in rows if row.identity.protocol in numbered], [note]
 
 
@@ -533,7 +550,10 @@ def value_cell(row: Number) -> float | Span:
 
 
 def scored_cells(row: Number) -> list[int | None]:
-    """Return how many of its items a row scored, and how many there are; None if all were scored, or none."""
+    """Return how many of its items a row scored, and how many there are.
+
+    None if all were scored, or none.
+    """
     if row.counts.missing and row.counts.n:
         return [row.counts.n, row.counts.n + row.counts.missing]
     return [None, None]
@@ -617,7 +637,9 @@ def _rank_table(title: str, rows: Sequence[Number], kind: str) -> Table:
 
 
 def ranked_columns(title: str, kind: str) -> list[Column]:
-    """Return the columns of a value with its rank, or else with what was scored: "27.3 (2)", "27.3 (22 of 59)"."""
+    """Return the columns of a value with its rank, or else with what was scored: "27.3 (2)", "27.3
+    (22 of 59)".
+    """
     return [
         Column(name=title, kind=kind, blank=True),
         Column(name=f"{title}_rank", kind="integer", joined=" (", closed=")"),
@@ -680,26 +702,27 @@ def letter_notes(rows: Sequence[Number]) -> list[str]:
             names.append(row.identity.protocol)
     if not names:
         return []
-    reason = 'a letter such as " A" is no answer\'s text, so they say nothing about it; take a protocol of texts'
+    reason = 'a letter such as " A" is not an answer\'s text; use a protocol that scores texts'
     return [f"bits per byte of letters ({listed(names)}): {reason}"]
 
 
 def legend(rows: Sequence[Number], ids: bool = False) -> list[str]:
-    """Return what the words, warnings, columns and counts in ``rows`` mean; with ``ids`` what ids mean, too."""
-    lines = [
-        "protocol: a complete recipe for a number; ENTRY:SCORE says where it was published and what is compared"
-    ]
+    """Return what the words, warnings, columns and counts in ``rows`` mean.
+
+    With ``ids`` what ids mean, too.
+    """
+    lines = ["protocol: prompt + examples + scoring rule; names read SOURCE:SCORE"]
     if long(rows):
-        lines.append("family: what a protocol asks the model for")
+        lines.append("family: what a protocol asks for")
     raised_warnings = {warning for row in rows for warning in row.diagnosis.warnings}
     for warning, meaning in WARNINGS.items():
         if warning in raised_warnings:
             lines.append(f"{warning}: {meaning}")
     unused = {name for row in rows for name in row.unused}
     if unused:
-        line = "unused: fields of the data that the protocol does not show"
+        line = "unused: data fields that the protocol does not show"
         if BLANK in unused:
-            line += "; _ is a blank in the question, which the choices should fill"
+            line += "; _ is a blank in the question for the choices"
         lines.append(line)
     if ids:
         lines += _numeric_lines(rows)
@@ -723,11 +746,14 @@ def _numeric_lines(rows: Sequence[Number]) -> list[str]:
     has_dashes = any(map(_is_unbounded, rows))
     if not noise and not has_dashes:
         return []
-    line = "numeric: range that rounding allows, nothing where it changes nothing"
+    line = "numeric: possible range with rounding, empty if rounding changes nothing"
     if has_dashes:
-        line += ", - where it is not known"
+        line += ", - if unknown"
     if noise:
-        line += f"; two ways of computing a token differ by up to {noise:.2g} nats, n tokens by √n times that"
+        line += (
+            f"; a token's log-probability is uncertain by up to {noise:.2g} nats, n tokens by "
+            "√n times as much"
+        )
     return [line]
 
 
@@ -735,14 +761,17 @@ def _bound_lines(rows: Sequence[Number]) -> Iterator[str]:
     """Yield why values have bounds, and intervals are missing."""
     if any(row.counts.unlisted for row in rows):
         yield (
-            "unlisted answers: the server lists only the likeliest next tokens; of these only an upper bound "
-            "is known; numeric is the range of whatever they are, and holds the items that they leave undecided"
+            "unlisted answers: the server lists only the most likely next tokens, so "
+            "others have only an upper bound; numeric is the range of all values they "
+            "could have, with the items they leave undecided"
         )
     if any(row.cut for row in rows):
-        yield "cut answers: numeric is the range of whatever would have stood there without a limit"
+        yield "cut answers: numeric is the range over all possible endings"
     for row in rows:
         if row.interval.name == "clustered" and row.counts.n and math.isnan(row.interval.low):
-            yield f"95 % interval: none where there are fewer than {FEWEST} subjects: it would come out too small"
+            yield (
+                f"95 % interval: none with fewer than {FEWEST} subjects, as it would be too small"
+            )
             break
 
 
@@ -755,7 +784,10 @@ def _rank_lines(rows: Sequence[Number]) -> Iterator[str]:
         yield "no rank: too few of the items that other models scored"
     for row in rows:
         if row.population is not None and row.interval.name != "clustered":
-            yield "sample: errors and intervals are for all questions that it was drawn from, √(1 - n / all) wide"
+            yield (
+                "sample: errors and intervals are for all questions of the population; they "
+                "are √(1 - n / all) as wide"
+            )
             break
 
 
@@ -772,9 +804,11 @@ def _sources(rows: Sequence[Number]) -> list[str]:
 
 
 def serious_warnings(rows: Sequence[Number], guesses: bool = True) -> list[str]:
-    """Return a line for each alarm, which speaks against numbers themselves, however many numbers have it.
+    """Return a line for each alarm, which speaks against numbers themselves, however many numbers
+    have it.
 
-    ``guesses``: also that numbers are no better than guessing, unless another alarm is about the same.
+    ``guesses``: also that numbers are no better than guessing, unless another alarm is about the
+    same.
     """
     lines = []
     for warning in SERIOUS:
@@ -808,8 +842,9 @@ def raised(row: Number) -> set[str]:
 def _explained(warning: str, row: Number) -> str:
     if warning == "gold-constant":
         return (
-            f"{row.counts.ties} of {row.counts.n} items are tied and the right choice stands in the "
-            "same place in all of them, so the tie rule decides the accuracy; shuffle the choices"
+            f"{row.counts.ties} of {row.counts.n} items are tied and the right choice is "
+            "at the same position in all of them, so the tie rule decides the accuracy; "
+            "shuffle the choices"
         )
     if warning == "cut":
         return row.cut_text
@@ -819,7 +854,9 @@ def _explained(warning: str, row: Number) -> str:
 
 
 def reasons(rows: Sequence[Number]) -> list[str]:
-    """Return why items are missing or skipped, a line for every reason and count, with how many protocols have it."""
+    """Return why items are missing or skipped, a line for every reason and count, with how many
+    protocols have it.
+    """
     lines = []
     for group in reason_groups(rows):
         why = group.reason
@@ -871,7 +908,9 @@ def shown_value(row: Number, spelled: Callable[[float], str]) -> str:
 
 
 def value_text(row: Number, value: float) -> str:
-    """Return a value of the row's metric in words: accuracies in percent, others as :func:`plain` writes them."""
+    """Return a value of the row's metric in words: accuracies in percent, others as :func:`plain`
+    writes them.
+    """
     if row.share and not math.isnan(value):
         return f"{percent(value)} %"
     return plain(value)
@@ -883,7 +922,9 @@ def interval_text(row: Number) -> str:
 
 
 def nats(mean: Difference) -> str:
-    """Return a mean in nats with its 95 % interval if it has one, in three digits: ``0.0123 [0.0101 – 0.0145]``."""
+    """Return a mean in nats with its 95 % interval if it has one, in three digits: ``0.0123 [0.0101
+    – 0.0145]``.
+    """
     text = written(mean.value, "nats")
     if math.isnan(mean.se):
         return text
@@ -894,7 +935,9 @@ def nats(mean: Difference) -> str:
 
 
 def console() -> Console:
-    """Return where results go: stdout, as wide as the terminal. Text is printed as it is, never read as markup."""
+    """Return where results go: stdout, as wide as the terminal. Text is printed as it is, never
+    read as markup.
+    """
     width = None if sys.stdout.isatty() else _WIDE
     return _Plain(width=width, highlight=False, markup=False, emoji=False)
 

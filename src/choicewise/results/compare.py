@@ -84,11 +84,11 @@ def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
 
 
 VERDICTS = {
-    "same measurement": "protocol, texts, model and engine agree: any difference is non-determinism",
-    "comparable": "protocol and texts agree: a paired test is allowed",
-    "other inputs": "the protocol is the same, but not the texts that were sent",
-    "not comparable": "the protocols differ: the difference comes from them as much as from the models",
-    "no shared items": "no item is in both: nothing can be compared item by item",
+    "same measurement": "same protocol, texts, model and engine; any difference is non-determinism",
+    "comparable": "same protocol and texts, so a paired test is valid",
+    "other inputs": "same protocol, but different texts",
+    "not comparable": "different protocols, so the models alone can't be compared",
+    "no shared items": "the runs have no items in common",
 }
 """Verdicts, and the ids that agree: protocol, texts and tokens of the shared items, and run."""
 
@@ -194,14 +194,14 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     """
     if len(protocols) > 2:
         raise UsageError(
-            f"{len(protocols)} protocols were named; compare one in two runs, or two with each other"
+            f"{len(protocols)} protocols were named; name one for two runs, or two to compare them"
         )
     if len(protocols) == 2:
         other = right or left
         pair = _Pair(left, _one(left, protocols[0]), other, _one(other, protocols[1]))
         return _compared(left, other, [pair])
     if right is None:
-        raise UsageError("one run was named; name another run, or two of its protocols")
+        raise UsageError("only one run; name another run, or two of its protocols")
     left_measured = _by_digest(left.choose(protocols))
     right_measured = _by_digest(right.choose(protocols))
     pairs = []
@@ -216,7 +216,8 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
     if not pairs:
         raise UsageError(
             f"{left.folder} and {right.folder} share no protocol; name one of each, "
-            f"such as {next(iter(left.protocols))} and {next(iter(right.protocols))}"
+            f"such as {next(iter(left.protocols))} and "
+            f"{next(iter(right.protocols))}"
         )
     return _compared(left, right, pairs)
 
@@ -452,8 +453,8 @@ def _compare(pair: _Pair) -> Comparison:
     both_shares = left.metric.share and right.metric.share
     if left.protocol.metric != right.protocol.metric and not both_shares:
         raise UsageError(
-            f"{left.name} and {right.name} are numbers of two kinds, "
-            f"{left.protocol.metric} and {right.protocol.metric}; compare two of one kind"
+            f"{left.name} and {right.name} have different metrics, {left.protocol.metric} "
+            f"and {right.protocol.metric}; compare two with the same metric"
         )
 
     answers = _without_cut(pair)

@@ -188,7 +188,7 @@ class RunEvidence:
         for damage in damages:
             split, subject, start, stop = damage.block.extent
             where = f"items {start + 1} to {stop} of {subject} ({split})"
-            advice = f"run the same `{self.manifest.writer}` command again to write them"
+            advice = f"run the same `{self.manifest.writer}` command again to rewrite them"
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
         return damages
 

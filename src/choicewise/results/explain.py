@@ -91,14 +91,14 @@ class ScoredContinuation:
     def warnings(self) -> list[str]:
         """Reasons to distrust the continuation's score, in words."""
         warnings = {
-            "a token straddles the end of the context": self.merged,
-            "not the tokens of the whole text encoded at once": self.noncanonical,
+            "a token straddles the end of the prompt": self.merged,
+            "tokenized differently from the whole text": self.noncanonical,
             "the tokens do not spell their text": self.lossy,
             f"{self.unknown} unknown tokens": self.unknown,
             f"{self.bos} BOS tokens": self.bos > 1,
-            f"{self.tokens_dropped} tokens of the context cut off": self.tokens_dropped,
+            f"{self.tokens_dropped} tokens of the prompt cut": self.tokens_dropped,
             f"missing: {self.missing}": self.missing,
-            "no more than an upper bound is known": self.at_most,
+            "only an upper bound is known": self.at_most,
         }
         return [warning for warning, applies in warnings.items() if applies]
 
@@ -131,7 +131,7 @@ class ExplainedRequest:
         notes = {
             counted(self.shots or 0, "shot"): self.shots is not None,
             f"{self.shots_dropped} more dropped to fit": self.shots_dropped,
-            f"{self.tokens_dropped} tokens cut off": self.tokens_dropped,
+            f"{self.tokens_dropped} tokens cut": self.tokens_dropped,
             f"unused: {', '.join(self.unused)}": self.unused,
         }
         return [note for note, applies in notes.items() if applies]

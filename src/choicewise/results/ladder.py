@@ -134,8 +134,8 @@ def both_ways(run: Run, start: End, end: End, names: Mapping[Protocol, str]) -> 
     start_kind = start.protocol.kind
     end_kind = end.protocol.kind
     if start_kind != end_kind and "any" not in (start_kind, end_kind):
-        kinds = f"{start.name} asks questions of kind {start_kind}, {end.name} of kind {end_kind}"
-        raise UsageError(f"{kinds}: no item is asked by both; name two protocols of one kind")
+        kinds = f"{start.name} is for {start_kind} questions, {end.name} for {end_kind} questions"
+        raise UsageError(f"{kinds}, so no item fits both; name two protocols of one kind")
 
     ends = run.on_its_split({start.name: start.protocol, end.name: end.protocol})
     candidates = run.on_its_split(protocols_between(start, end, names)) | run.protocols | ends
@@ -197,7 +197,8 @@ def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
     if last not in outcomes.outcomes or METRICS[first.protocol.metric].exponential:
         metrics = " and ".join(dict.fromkeys([first.protocol.metric, last.protocol.metric]))
         raise UsageError(
-            f"steps from {start} to {end} do not add up: their numbers are {metrics}; name one metric"
+            f"steps from {start} to {end} don't add up: their metrics are {metrics}; name "
+            "one metric"
         )
     if first.protocol == last.protocol:
         raise UsageError(f"{start} and {end} are the same protocol; name two that differ")
@@ -358,7 +359,8 @@ def main_effects(outcomes: Outcomes) -> list[Effect]:
         pairs_by_axes.setdefault(axes, []).append(pair)
     if not pairs_by_axes:
         raise UsageError(
-            f"no two protocols of the run of {outcomes.model} differ in one axis alone; add some, such as all of mmlu"
+            f"no two protocols in the run of {outcomes.model} differ in only one axis; "
+            "add some, such as all of mmlu"
         )
     changes_by_axis: dict[str, list[ValueChange]] = {}
     for axes, pairs in pairs_by_axes.items():

@@ -84,7 +84,7 @@ def links(measured: Measurement, temperature: float) -> tuple[Floats, Floats]:
     """
     if measured.scores is None:
         raise UsageError(
-            f"{measured.name} reads generated text and has no scores to make probabilities of"
+            f"{measured.name} reads generated text, so it has no scores to turn into probabilities"
         )
     if not (math.isfinite(temperature) and temperature > 0):
         raise UsageError(
@@ -226,8 +226,8 @@ def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
 
 UNLISTED = (
     "",
-    "an answer is not among the likeliest next tokens that the server lists: the score is known as a bound alone",
-    "none of the answers is among the likeliest next tokens that the server lists",
+    "an answer is not among the next tokens that the server lists, so its score is only bounded",
+    "no answer is among the next tokens that the server lists",
 )
 """Why an item is missing, by how many of its answers are only upper bounds: none, some, all."""
 
@@ -485,14 +485,14 @@ class Measurement:
     def _no_reason(self) -> str:
         """Return why an item is missing of which everything was observed."""
         if self.item_counts[0] < self.item_counts[1]:
-            return "not asked in full yet; run the same command again to resume"
+            return "not complete yet; run the same command again to resume"
         if self.protocol.metric in SOFT:
-            return f"the data says of no person what they chose (field {PEOPLE})"
+            return f"the data don't record what people chose (field {PEOPLE})"
         if self.protocol.score == "none" and self.metric.of_text:
-            return "nobody says how likely the text is that the model wrote"
+            return "the generated text has no known probability"
         if self.protocol.decision == "option-match":
-            return "the generated text begins with no option"
-        return f"what was observed gives no number for score {self.protocol.score}"
+            return "the generated text does not begin with an option"
+        return f"the stored answers give no number for score {self.protocol.score}"
 
     @property
     def _noise_known(self) -> bool:
@@ -662,8 +662,8 @@ def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) ->
         return
     noun = "subject" if most == 1 else "subjects"
     raise UsageError(
-        f"no row on {data} is about more than {most} {noun}; clustered by fewer "
-        f"than {FEWEST}, the interval would come out too small; take wilson or beta-binomial"
+        f"no row on {data} has more than {most} {noun}; with fewer than {FEWEST}, a "
+        "clustered interval would be too small. Use wilson or beta-binomial"
     )
 
 

@@ -25,28 +25,40 @@ to the longest.
 """
 
 WARNINGS = {
-    "served-model": "the server answered the same probe otherwise at the end: these numbers may be of two models",
-    "positive": "log-probabilities above 0 were observed, which no probability has",
-    "placeholder": "log-probabilities that nobody measured: -9999, or 0 for several choices of an item",
-    "margins": "the best and the second best score are equal in every item: nothing tells the choices apart",
-    "many-missing": f"more than {MISSING_SHARE:.0%} of the items are missing",
-    "cut": f"more than {CUT_SHARE:.0%} of the answers were cut: low and high hold whatever they would have been",
-    "many-unparsed": f"more than {UNPARSED_SHARE:.0%} of the generated texts name no option, and count as wrong",
-    "many-tied": f"more than {TIED_SHARE:.0%} of the items are tied: the tie rule decides them",
-    "chance": "within one standard error of guessing",
-    "constant": f"the same position is predicted for every item (p < {SIGNIFICANT})",
-    "gold-constant": "the right choice always stands in one place and there are ties: the tie rule makes the number",
-    "position": f"positions are predicted more or less often than they are right (p < {SIGNIFICANT})",
-    "length": (
-        f"predicted choices are longer or shorter than right ones (by {LENGTH_SHIFT:.0%} of the ranks or more, "
-        f"p < {SIGNIFICANT})"
+    "served-model": (
+        "the server answered the same probe differently at the end, so these scores may mix "
+        "two models"
     ),
-    "rounded": "the endpoint rounds its probabilities, so two bounds are known; not identified: one was rounded to 0",
-    "mass": "the labels hold less than half of the probability for most items",
+    "positive": "log-probabilities above 0, which no probability has",
+    "placeholder": "placeholder log-probabilities: -9999, or 0 for several choices of an item",
+    "margins": "the best and second-best score are equal in every item, so nothing separates the choices",
+    "many-missing": f"more than {MISSING_SHARE:.0%} of the items are missing",
+    "cut": (
+        f"more than {CUT_SHARE:.0%} of the answers were cut; low and high cover all possible "
+        "endings"
+    ),
+    "many-unparsed": f"more than {UNPARSED_SHARE:.0%} of the generated texts name no option and count as wrong",
+    "many-tied": f"more than {TIED_SHARE:.0%} of the items are tied, so the tie rule decides them",
+    "chance": "within one standard error of guessing",
+    "constant": f"predicts the same position for every item (p < {SIGNIFICANT})",
+    "gold-constant": (
+        "the right choice is always at one position and there are ties, so the tie rule "
+        "decides the score"
+    ),
+    "position": f"favors some answer positions (p < {SIGNIFICANT})",
+    "length": (
+        f"predicted choices are longer or shorter than right ones (by {LENGTH_SHIFT:.0%} "
+        f"of the ranks or more, p < {SIGNIFICANT})"
+    ),
+    "rounded": (
+        "the endpoint rounds its probabilities, so a score has two bounds; not identified: "
+        "one was rounded to 0"
+    ),
+    "mass": "the model mostly wants to write something other than the labels",
     "near-ties": "more items are undecided numerically than the interval is wide to either side",
-    "label/text": "the protocol that scores the choices' texts predicts 30 % or more of the items differently",
-    "permutation": "30 % or more of the items are predicted differently in another order of their options",
-    "choices-only": f"with the choices alone the accuracy is better than chance (p < {SIGNIFICANT})",
+    "label/text": "scoring the choices' texts changes 30 % or more of the predictions",
+    "permutation": "another order of the options changes 30 % or more of the predictions",
+    "choices-only": f"better than chance without the question, from the choices alone (p < {SIGNIFICANT})",
 }
 """Warning → what it means, in the order they are shown."""
 
@@ -59,10 +71,10 @@ COUNTS = {
     "ties": "tied",
     "near_ties": "near-tied",
     "unlisted": "with unlisted answers",
-    "shots_dropped": "with shots dropped",
+    "shots_dropped": "with examples dropped",
     "truncated": "truncated",
     "merged": "merged",
-    "noncanonical": "in other tokens than the text's own",
+    "noncanonical": "with unusual tokenization",
     "lossy": "with text lost",
     "unknown": "with unknown tokens",
 }

@@ -103,10 +103,10 @@ class Run:
     def _lacking_message(self, lacking: Sequence[str]) -> str:
         """Say which protocols the run was not made for, and why or how to add them."""
         names = ", ".join(lacking)
-        message = f"{self.folder} was not asked what {names} asks"
+        message = f"{self.folder} has no {names}"
         for name in lacking:
             if name in self.manifest.refused:
-                return f"{message}, as that was refused: {self.manifest.refused[name]}"
+                return f"{message}; the run refused it: {self.manifest.refused[name]}"
 
         selection = self.manifest.selection
         same = f"model {self.manifest.model.name}; data {self.manifest.dataset.name}"
@@ -116,7 +116,7 @@ class Run:
             same += f"; limit {selection.limit}"
         if selection.sample:
             same += f"; sample {selection.sample}, seed {selection.seed}"
-        return f"{message}; add it: evaluate {names} into the same folder, with {same}"
+        return f"{message}; to add it, evaluate {names} into the same folder, with {same}"
 
     def lacking(self, protocols: Mapping[str, Protocol]) -> list[str]:
         """Return the names of the protocols that need requests which the run did not make."""
@@ -364,8 +364,8 @@ def asked_protocols(folder: Path, manifest: Manifest) -> dict[str, Protocol]:
         except ProtocolError as error:
             version = manifest.versions.get("choicewise", "another version")
             raise StoreError(
-                f"{folder} was made by Choicewise {version}, whose protocol {name!r} this version does not know "
-                f"({error}); read it with that version"
+                f"{folder} was made by Choicewise {version} with protocol {name!r}, which "
+                f"this version can't read ({error}); use that version"
             ) from error
     return protocols
 

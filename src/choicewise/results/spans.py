@@ -419,8 +419,8 @@ class ObservedPortion:
         return np.asarray(starts + self._choice[spans], dtype=np.int64)
 
 
-LOST = "its observation lay in a damaged block, or in a shard that is not there; run or merge again to have it"
-NO_NUMBER = "the model answers with NaN"
+LOST = "its answer was in a damaged block or a missing shard; run or merge again"
+NO_NUMBER = "the model returned NaN"
 """Why a choice that was asked has no log-likelihood."""
 
 

@@ -79,7 +79,7 @@ def summarize(folder: str | Path, metrics: Sequence[str] = (), alone: bool = Fal
     problem = summary_problem(path, manifest)
     if problem is not None and not problem.older:
         warn(
-            f"{path / SUMMARY} {problem.words}; the numbers are computed from the observations",
+            f"{path / SUMMARY} {problem.words}; recomputing the scores from the answers",
             stacklevel=2,
         )
     return keep_summary(open_run(path))
@@ -304,9 +304,9 @@ def _stored_summary(folder: Path, manifest: Manifest) -> Summary | SummaryProble
         content = io.BytesIO(read_listed(path, listed))
         file = open_parquet(content)
         if (file.schema_arrow.metadata or {}).get(_KEY) != state(manifest).encode():
-            return SummaryProblem("is of another state of the run or another version", older=True)
+            return SummaryProblem("is from another state of the run or another version", older=True)
         if not file.schema_arrow.equals(_SCHEMA):
-            return SummaryProblem("has other columns than it should")
+            return SummaryProblem("has unexpected columns")
         unpacked(content)
         check_items(folder, manifest)
         summary = _read_table(file.read(use_threads=False), folder, manifest)

@@ -353,7 +353,7 @@ def _part(
         elif rows:
             problems[f"{name}: {rows[0].identity.selection or 'nothing could be scored'}"] = None
         else:
-            problems[_failure(part, cells) or f"{name} is not there yet"] = None
+            problems[_failure(part, cells) or f"{name} has no run yet"] = None
     return PartValue(part.benchmark, tuple(scored), "; ".join(problems))
 
 
@@ -483,11 +483,11 @@ def _no_run(folder: Path, sweep: Sweep) -> UsageError:
     """Say that a sweep has no run yet, why, and what to do."""
     reasons = list(dict.fromkeys(cell.failure for cell in sweep.cells if cell.failure))
     runs = counted(len(sweep.cells), "run")
-    why = f"{runs} were to come, and"
+    why = f"{runs} planned, none begun"
     if reasons:
-        why = f"each of {runs} failed; mend what stands below, and"
-    again = "type the same `choicewise sweep` line again, which asks what lacks"
-    return UsageError(f"no run is there in {folder}: {why} {again}", reasons)
+        why = f"each of {runs} failed. Fix the problems below"
+    again = "Run the same `choicewise sweep` command again; it resumes"
+    return UsageError(f"no run in {folder}: {why}. {again}", reasons)
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -116,8 +116,8 @@ def segments(
         item_count = len(subject_rows.get((split, name), ()))
         if max(block.stop for block in covering) > item_count:
             raise StoreError(
-                f"block {covering[-1].name} is about other items than the item table has of {name} ({split}); "
-                "evaluate again into a new folder"
+                f"block {covering[-1].name} and the item table of {name} ({split}) hold "
+                "different items; evaluate again into a new folder"
             )
     # In the order of the item table, whatever the order in which blocks were written.
     for subject in sorted(subject_blocks, key=lambda subject: int(subject_rows[subject][0])):

@@ -32,14 +32,16 @@ def with_temperature(run: Run, fitted_on: Run) -> tuple[Run, list[str]]:
         measured = _measured_on_any_split(fitted_on, name, fitting)
         if _share_items(run, fitted_on, measured, protocol):
             raise UsageError(
-                f"{fitted_on.folder} and {run.folder} share items: a temperature that is fitted on the items it scores "
-                "flatters; run the same protocols on another split, such as NAME@split=validation"
+                f"{fitted_on.folder} and {run.folder} share items, and a temperature "
+                "fitted on scored items flatters; run the same protocols on another "
+                "split, such as NAME@split=validation"
             )
         assert measured.judged is not None
         temperature = fit_temperature(measured.judged)
         if math.isnan(temperature):
             raise UsageError(
-                f"{fitted_on.folder} has no item that is scored in full under {name}: nothing to fit on"
+                f"{fitted_on.folder} has no fully scored item under {name}, so no "
+                "temperature can be fitted"
             )
         protocols[name] = replace(protocol, temperature=f"{temperature:.6g}")
         split = measured.protocol.split or "all"
@@ -58,9 +60,7 @@ def _measured_on_any_split(run: Run, name: str, protocol: Protocol) -> Measureme
         on_split = {name: replace(protocol, split=split)}
         if not run.lacking(on_split):
             return run.under(on_split).measurements[name]
-    raise UsageError(
-        f"{run.folder} was not asked what {name} asks, on any split: there is nothing to fit on"
-    )
+    raise UsageError(f"{run.folder} has no {name} on any split, so no temperature can be fitted")
 
 
 def _share_items(run: Run, other: Run, measured: Measurement, protocol: Protocol) -> bool:

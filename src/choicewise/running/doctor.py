@@ -175,7 +175,7 @@ def _drop(run: Path, examined: Examined) -> list[str]:
     lines = []
     for block in manifest.blocks:
         if block not in blocks:
-            reason = reasons.get(block.name, "it names observations that a damaged block held")
+            reason = reasons.get(block.name, "it names answers that a damaged block held")
             lines.append(f"block {block.name}: {reason}")
     return lines
 
@@ -221,7 +221,7 @@ def _runs(folder: Path) -> list[Path]:
             folders.update(path.parent for path in folder.glob(f"*/*/{name}"))
     if not folders:
         raise StoreError(
-            f"{folder} is no run folder and holds none; name one that `choicewise run` made"
+            f"{folder} is not a run folder and holds none; name one that `choicewise run` made"
         )
     return sorted(folders)
 
@@ -272,12 +272,12 @@ def _summary_faults(run: Path, manifest: Manifest, compare: bool) -> list[Fault]
     """Check the summary; ``compare``: True to compute its numbers again."""
     problem = summary_problem(run, manifest)
     if problem is not None:
-        words = f"{problem.words}; it counts for nothing and is written again"
+        words = f"{problem.words}; it is ignored and rewritten"
         remedy = Remedy.none if problem.older else Remedy.run_again
         return [Fault(kind="summary", path=SUMMARY, problem=words, remedy=remedy)]
     protocol = other_numbers(run, manifest) if compare else ""
     if protocol:
-        words = f"says other numbers of {protocol} than follow from the observations; delete it"
+        words = f"has other numbers of {protocol} than the stored answers give; delete it"
         return [Fault(kind="summary", path=SUMMARY, problem=words, remedy=Remedy.by_hand)]
     return []
 
@@ -302,7 +302,7 @@ def _read_or_copy(
     if "can't be read" not in problem and "version" not in problem:
         try:
             record = read(folder, copy.name)
-            problem += f"; `cp {quoted(copy)} {quoted(path)}` puts back its copy"
+            problem += f"; `cp {quoted(copy)} {quoted(path)}` restores it"
         except StoreError:
             why = "damaged, too" if copy.exists() else "missing"
             problem += f"; its copy is {why}: evaluate again into a new folder"
@@ -394,12 +394,12 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
         lacking = pc.sum(is_lacking).as_py() or 0
         if not lacking:
             continue
-        problem = f"names {lacking:,} observations that no block holds"
+        problem = f"names {lacking:,} answers that no block holds"
         remedy = Remedy.drop
         useless = block.name
         if harmed:
             useless = ""
-            problem += "; they may lie in the damaged ones, and come again with those"
+            problem += "; they may be in the damaged blocks, and return with them"
             remedy = Remedy.none
         fault = Fault(
             kind="lost observations",
@@ -425,11 +425,11 @@ def _stray_faults(run: Path, manifest: Manifest) -> Iterator[Fault]:
     for path in leftovers(run, manifest):
         problem = "is a block that the manifest does not list"
         if path.name.endswith(PARTIAL):
-            problem = "is what a write left that was killed"
+            problem = "is left over from a killed write"
         yield Fault(
             kind="leftover",
             path=path.relative_to(run).as_posix(),
-            problem=f"{problem}; it counts for nothing, and the next run removes it",
+            problem=f"{problem}; it is ignored, and the next run removes it",
             remedy=Remedy.none,
         )
     for path, is_expected in _entries(run, listed):
@@ -473,11 +473,14 @@ def _link_fault(run: Path, path: Path) -> Fault:
 
 def _foreign_fault(run: Path, path: Path) -> Fault:
     kind = "foreign"
-    problem = "is not of the run, and nothing reads it"
+    problem = "does not belong to the run, and nothing reads it"
     remedy = Remedy.none
     if _is_pickle(path):
         kind = "pickle"
-        problem = "is a pickle, which runs code when it is opened; no run has one, and nothing here opens it; delete it"
+        problem = (
+            "is a pickle, which runs code when it is opened; no run has one, and nothing here "
+            "opens it; delete it"
+        )
         remedy = Remedy.by_hand
     where = path.relative_to(run).as_posix()
     return Fault(kind=kind, path=where, problem=problem, remedy=remedy)

@@ -223,7 +223,7 @@ def _check_lists(
     if subjects is not None and not subjects:
         raise UsageError("subjects is an empty list; name at least one, or leave it out for all")
     if not protocols:
-        raise UsageError("no protocol was named; `choicewise protocols` lists them")
+        raise UsageError("no protocol; `choicewise protocols` lists them")
 
 
 def _named_source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
@@ -285,7 +285,8 @@ def _open(
         data = source.open()
         if data.guess:
             warnings.warn(
-                f"{data.guess}; open_dataset(columns=...) reads it otherwise", stacklevel=3
+                f"columns detected in {data.guess} (override with open_dataset(columns=...))",
+                stacklevel=3,
             )
         if say is not None:
             for note in data.notes:
@@ -601,13 +602,16 @@ def _retry(
                     sent += 1
                     answers.add(observation)
                     progress(sent, len(unanswered))
-    questions = f"{sent:,} questions that had no answer were"
+    questions = f"{sent:,} questions without an answer were"
     if sent == 1:
-        questions = "1 question that had no answer was"
-    line = f"{questions} asked again: {answers.count:,} answered now, {sent - answers.count:,} still not"
+        questions = "1 question without an answer was"
+    line = (
+        f"{questions} asked again: {answers.count:,} answered now, {sent - answers.count:,} "
+        "still not"
+    )
     others = len(unanswered) - sent
     if others:
-        line += f"; {others:,} more belong to protocols that this line does not name"
+        line += f"; {others:,} more belong to protocols that you did not name"
     return line
 
 

@@ -57,7 +57,8 @@ def needed_benchmarks(selectors: Sequence[str]) -> list[str]:
         tested = {protocol.benchmark for protocol in resolve(selector).values()}
         if tested == {ANY}:
             raise UsageError(
-                f"{selector} fits every dataset and names none; benchmarks are {', '.join(benchmarks())}"
+                f"{selector} fits every dataset, so nothing can be fetched for it; "
+                f"benchmarks are {', '.join(benchmarks())}"
             )
         names |= dict.fromkeys(sorted(tested - {ANY}))
     return list(names)
@@ -105,9 +106,7 @@ def _deliver(
 ) -> Delivery:
     before = read_fetched(folder)
     if before is None and folder.is_dir() and any(folder.iterdir()):
-        raise DataError(
-            f"{folder} holds what was not fetched; move it away, or fetch to another folder"
-        )
+        raise DataError(f"{folder} holds other files; move them away, or fetch to another folder")
     records = {}
     if before is not None and before.commit == snapshot.commit:
         records = _unchanged(folder, before)
@@ -149,9 +148,7 @@ def _checked_record(download: Path) -> FileRecord:
         header = b"blob %d\0" % record.bytes
         actual = hashlib.sha1(header + blob.read_bytes(), usedforsecurity=False).hexdigest()
     if actual != blob.name:
-        raise DataError(
-            f"{blob} is not what the Hub lists under that checksum; remove it and fetch again"
-        )
+        raise DataError(f"{blob} does not match its checksum on the Hub; remove it and fetch again")
     return record
 
 

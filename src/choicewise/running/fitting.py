@@ -168,7 +168,7 @@ def fit(
 def nothing_fits(left_out: Mapping[str, Sequence[str]]) -> DataError:
     """Return the error for data that no protocol can ask; ``left_out``: reason → names."""
     problems = [f"{names[0]}: {reason}" for reason, names in left_out.items()]
-    return DataError("no protocol can ask it", problems)
+    return DataError("no protocol fits it", problems)
 
 
 def ways_on(fitting: Fitting, selectors: Sequence[str]) -> tuple[str, ...]:

@@ -539,11 +539,11 @@ def sources_of(
         return _benchmark_sources(job, selectors, recipes, replacing)
     if replacing:
         raise UsageError(
-            f"data: {alone[0].path} says no benchmark and others do; say it of all or of none"
+            f"data: {alone[0].path} has no benchmark and others do; give it to all or to none"
         )
     if not selectors:
         raise UsageError(
-            f"data: every protocol has data of its own, and {alone[0].path} is asked by none"
+            f"data: every protocol has its own data, so {alone[0].path} would not be used"
         )
     _refuse_suites(selectors)
     parts = _matched(selectors, recipes, alone) if len(alone) > 1 else {}
@@ -583,7 +583,7 @@ def _refuse_suites(selectors: Sequence[str]) -> None:
             if len(parts) > 1:
                 names = ", ".join(part.benchmark for part in parts)
                 raise UsageError(
-                    f"{name} asks {names}, and one dataset was named for all of them; leave it out"
+                    f"{name} needs {names}, so one dataset can't be named for it; leave the data out"
                 )
 
 
@@ -597,7 +597,7 @@ def _benchmark_sources(
 
     for name, recipe in recipes.items():
         if recipe.benchmark == ANY:
-            raise UsageError(f"{name} fits every dataset and has none of its own; name the data")
+            raise UsageError(f"{name} has no data of its own; name the data")
     names = dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values())
     # A mistyped benchmark would leave its data unused without a word.
     useless = replacing.keys() - names
@@ -622,7 +622,7 @@ def _benchmark_sources(
             )
         sources.append(source)
     if useless:
-        raise UsageError(f"data: no protocol asks {min(useless)}; they ask {', '.join(names)}")
+        raise UsageError(f"data: no protocol uses {min(useless)}; they use {', '.join(names)}")
     return sources
 
 
@@ -662,8 +662,8 @@ def _matched(
                 chosen[name] = recipe
         if not chosen:
             raise UsageError(
-                f"data: {path} is asked by none, as every protocol has data of its own benchmark; leave it out, or "
-                "say the benchmark of all"
+                f"data: {path} would not be used, as every protocol has its own "
+                "benchmark's data; leave it out, or give every dataset its benchmark"
             )
         parts[path] = _Part(_selectors_of(chosen, selectors, recipes), chosen)
     return parts
@@ -710,7 +710,7 @@ class OpenedSource:
         for reason, names in self.left_out.items():
             which = listed(names, _MOST_NAMES)
             name = self.source.name
-            lines.append(f"{which} can't be asked on {name}, and is left out there: {reason}")
+            lines.append(f"{which} can't run on {name} and is left out there: {reason}")
         return lines
 
 
@@ -888,7 +888,7 @@ def refuse(failed: Mapping[str, DataError], without_missing: bool = False) -> No
         names += error.benchmarks
         reasons += [error.message, *error.problems]
     problems = list(dict.fromkeys(reasons))
-    raise MissingData(f"the questions of {len(names)} benchmarks are nowhere", problems, names)
+    raise MissingData(f"the data of {len(names)} benchmarks are missing", problems, names)
 
 
 def _of_benchmark(name: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
@@ -938,7 +938,7 @@ def _problem(error: Mapping[str, Any]) -> str:
         case "extra_forbidden":
             nested: dict[str, type[_Value]] = {"models": ModelChoice, "data": DataChoice}
             keys = nested.get(str(error["loc"][0]), Job).model_fields
-            return f"{where} is no key; {did_you_mean(str(error['loc'][-1]), list(keys))}"
+            return f"{where} is not a key; {did_you_mean(str(error['loc'][-1]), list(keys))}"
         case "missing":
             return f"{where} is missing"
         case "model_type":

@@ -39,13 +39,11 @@ from choicewise.tokens.byte_coverings import (
 )
 from choicewise.tokens.tokenizer import Tokenizer
 
-NO_TOKENS = (
-    "the server names no tokens of the text that it generated, so nothing can be scored after it"
-)
-IN_A_THOUGHT = "the text that was generated ends in an open thought, inside which nothing is scored"
-CUT_THOUGHT = "the thought was cut before its end; give it more tokens, or a limit of its own (thought_tokens)"
-ENDLESS = "the model ended in its thought, and answered nothing"
-NO_THOUGHT = "the model wrote no thought before its answer, so there is none to cut"
+NO_TOKENS = "the server names no tokens of the generated text, so nothing can be scored after it"
+IN_A_THOUGHT = "the generated text ends inside a thought, where nothing is scored"
+CUT_THOUGHT = "the token limit hit mid-thought; raise it, or set thought_tokens"
+ENDLESS = "the model ended its thought without an answer"
+NO_THOUGHT = "the model wrote no thought before its answer"
 """Why a span after a generation has no answer."""
 
 

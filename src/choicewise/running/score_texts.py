@@ -116,11 +116,11 @@ def _checked(context: str, choices: Iterable[str], premise: str | None) -> list[
         )
     choices = list(choices)
     if not choices:
-        raise UsageError("there is nothing to score; name at least one choice")
+        raise UsageError("nothing to score; name at least one choice")
     for text in (context, *choices, premise or ""):
         if has_half_character(text):
             raise UsageError(
-                f"{text!r} holds a lone surrogate, half a character, which no tokenizer reads"
+                f"{text!r} holds a lone surrogate (half a character), which no tokenizer reads"
             )
     return choices
 
@@ -210,8 +210,8 @@ class _TextReading:
         possible = [name for name in supported_readings(model.supports) if name in _OF_TEXTS]
         if not possible or (reading is not None and reading not in possible):
             raise ModelError(
-                f"{model.name} can't be asked with reading {reading or _OF_TEXTS[0]}; "
-                f"it takes {', '.join(possible) or 'none that scores texts'}"
+                f"{model.name} does not support reading {reading or _OF_TEXTS[0]}; it "
+                f"supports {', '.join(possible) or 'none that scores texts'}"
             )
         name = possible[0] if reading is None else reading
         boundaries = READINGS[name].boundaries

@@ -117,15 +117,18 @@ class Plausible:
     def text(self) -> str:
         """Describe the result in a sentence."""
         if self.true is None or self.silly is None:
-            return f"can't be asked: {self.objection}"
+            return f"not checked: {self.objection}"
         true = f"at most {self.true:.2f}" if self.true_at_most else f"{self.true:.2f}"
         silly = f"at most {self.silly:.2f}" if self.silly_at_most else f"{self.silly:.2f}"
         numbers = f"after {TEXT!r}, {TRUE_ENDING!r} has {true} nats and {SILLY_ENDING!r} {silly}"
         if self.true > self.silly and not self.true_at_most:
-            return f"{numbers}: the true ending is likelier"
+            return f"{numbers}: the true ending is more likely, as it should be"
         if self.true_at_most:
-            return f"{numbers}: which is likelier is not known"
-        return f"{numbers}: the true ending is not likelier; doubt the model, unless it knows no English"
+            return f"{numbers}: which one is more likely is unknown"
+        return (
+            f"{numbers}: the true ending is not more likely. Doubt the model, unless it knows "
+            "no English"
+        )
 
 
 def plausible(model: Model) -> Plausible:
@@ -160,7 +163,7 @@ def _first_text(texts: list[str | None]) -> str:
 
 def _implausible(model: Model, span: Span) -> str | None:
     if Span not in model.supports:
-        return "the model gives no log-probabilities of texts"
+        return "the model returns no log-probabilities of texts"
     if not len(span.context):
         return "the tokenizer puts nothing before the endings"
     return model.objection(span)

@@ -19,7 +19,7 @@ from choicewise.requests.blocks import Block
 from choicewise.requests.request import BlockPrompt
 from choicewise.store.tables import Keys
 
-WANTED = "I/N, the I-th of N parts, I from 1 to N, N at most 9999"
+WANTED = "I/N, part I of N (N at most 9999)"
 """The form of a shard, for errors."""
 
 
@@ -58,7 +58,7 @@ def share_of(text: str, environment: Mapping[str, str] = os.environ) -> Share:
     array = find(TaskArray, text)
     if array is None:
         names = " or ".join(array.name for array in all_of(TaskArray))
-        raise ValueError(f"{WANTED}, as in 2/4; or {names}")
+        raise ValueError(f"{WANTED}, such as 2/4; or {names}")
     number, of = array.part(environment)
     return Share(number, of)
 

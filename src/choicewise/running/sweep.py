@@ -333,7 +333,8 @@ class _Sweep:
                 say(line)
             if source.source.matched:
                 say(
-                    f"{name} is asked {listed(source.source.selectors)} alone: each benchmark is asked on its own data"
+                    f"{name} runs only under {listed(source.source.selectors)}: every "
+                    "benchmark uses its own data"
                 )
             self.audience.opened(source)
         return opened
@@ -460,7 +461,9 @@ def begun_sweep(out: Path) -> Sweep:
     Raises StoreError if it holds other files.
     """
     if os.path.exists(out / MANIFEST):
-        raise StoreError(f"{out} is the folder of a single run; choose another one for several")
+        raise StoreError(
+            f"{out} is the folder of a single run; choose another one for several runs"
+        )
     if is_sweep(out):
         return read_sweep(out)
     with disk_errors(out):

@@ -83,13 +83,13 @@ class Work:
         sections = list_sections(data, recipes, selection)
         empty = without_items(recipes, data, sections)
         if recipes and len(empty) == len(recipes):
-            raise DataError("no protocol can ask it", refused_lines(empty))
+            raise DataError("no protocol fits the data", refused_lines(empty))
         refused = empty | refusals(model, data, recipes, sections, rendered)
         if recipes and len(refused) == len(recipes):
             refuse_all(model, refused)
         # The warnings name the line that called evaluate, four frames up.
         for line in refused_lines(refused):
-            warnings.warn(f"{line}; the other protocols are asked", stacklevel=4)
+            warnings.warn(f"{line}; the other protocols run", stacklevel=4)
         recipes = {name: recipe for name, recipe in recipes.items() if name not in refused}
         selection, warning = settle_sample(data, recipes, selection)
         if warning:
@@ -269,7 +269,7 @@ def objection(
         # The chat template refuses the messages.
         return error.message
     if not prepared.wanted and prepared.requests:
-        raise DataError(prepared.requests[0].missing or "nothing is asked")
+        raise DataError(prepared.requests[0].missing or "no prompt")
     for question in prepared.wanted.values():
         for prompt in prompts_of(question, model.tokenizer):
             reason = model.objection(prompt)
@@ -311,14 +311,14 @@ def note_change(folder: RunFolder, model: Model) -> None:
         after = replace(before, probes=dict(served.probe_now()), named=served.record.named)
     except ModelError as error:
         warnings.warn(
-            f"the server was not probed again after the last question: {error}", stacklevel=3
+            f"the server could not be probed again after the last question: {error}", stacklevel=3
         )
         return
     changes = "; ".join(before.differences(after))
     if changes:
         folder.note_changed(changes)
         warnings.warn(
-            f"the server answers otherwise than at the beginning of the run: {changes}",
+            f"the server answers differently than at the start of the run: {changes}",
             stacklevel=3,
         )
 
@@ -331,7 +331,7 @@ def how_asked(model: Model) -> list[str]:
     record = served.record
     software = record.software or "a server"
     route = record.route or "nothing"
-    lines = [f"{record.model} behind {software} is asked by {route}"]
+    lines = [f"{record.model} behind {software}, by route {route}"]
     lines += [f"note: {note}" for note in served.notes]
     return lines
 

@@ -509,8 +509,8 @@ def _continued_files(
         unlisted = sorted(set(items) - read_splits(path))
         if unlisted:
             raise StoreError(
-                f"{path} holds no items of split {', '.join(unlisted)}, which a protocol tests; "
-                "begin another folder with all the protocols at once"
+                f"{path} has no items of split {', '.join(unlisted)}, which a protocol "
+                "tests; run all protocols together in a new folder"
             )
         return existing.files
     lost = sorted({block.split for block in existing.blocks} - set(items))
@@ -637,7 +637,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     for block, count in Counter(block.name for block in manifest.blocks).items():
         if not block.isdecimal() or count > 1:
             raise StoreError(
-                f"{path} is damaged: {block!r} is no name of a block; {_advice(path, _RUN)}"
+                f"{path} is damaged: {block!r} is not the name of a block; {_advice(path, _RUN)}"
             )
     return manifest
 
@@ -665,7 +665,7 @@ def read_sweep(folder: Path, name: str = SWEEP) -> Sweep:
         cell_folder = Path(cell.folder)
         if cell_folder.is_absolute() or ".." in cell_folder.parts:
             raise StoreError(
-                f"{path} is damaged: {cell.folder} lies outside; {_advice(path, _SWEEP)}"
+                f"{path} is damaged: {cell.folder} is outside the folder; {_advice(path, _SWEEP)}"
             )
     return sweep
 
@@ -675,7 +675,7 @@ def _advice(path: Path, kind: _Kind) -> str:
 
 
 def _put_back(path: Path) -> str:
-    return f"`cp {quoted(copy_of(path))} {quoted(path)}` puts back its copy"
+    return f"`cp {quoted(copy_of(path))} {quoted(path)}` restores it"
 
 
 def _read_record(path: Path, kind: _Kind) -> Any:
@@ -708,7 +708,10 @@ def _why_missing(path: Path, kind: _Kind) -> str:
     if copy_of(path).is_file():
         return f"{path} is missing; {_advice(path, kind)}"
     if (folder / BUNDLE).is_file():
-        return f"{folder} is a bundle of requests; `choicewise import` makes a run of it and of its answers"
+        return (
+            f"{folder} is a bundle of requests; make a run of it and of its answers with "
+            "`choicewise import`"
+        )
     missing = f"{folder} is not a {kind.command} folder: it has no {path.name}"
     return f"{missing}; make one with `choicewise {kind.command}`"
 

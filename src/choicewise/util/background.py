@@ -53,12 +53,18 @@ def in_time(seconds: float, make: Callable[[], Result]) -> Result | None:
 
 
 THRESHOLD = 500_000
-"""New objects between two collections of young ones; Python's default of 700 costs a quarter of preparing."""
+"""New objects between two collections of young ones.
+
+Python's default of 700 costs a quarter of preparing.
+"""
 
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Collect garbage rarely; of several threads the last one to end restores the setting from before the first."""
+    """Collect garbage rarely.
+
+    Of several threads the last one to end restores the setting from before the first.
+    """
     global _inside, _before
     with _lock:
         if not _inside:
@@ -81,9 +87,9 @@ def rare_collection() -> Iterator[None]:
 def give_memory_back() -> None:
     """Return freed memory to the system, so that other work after a run has it.
 
-    After millions of small objects the C library keeps hundreds of megabytes; other C libraries than glibc do it by
-    themselves, or not at all.  Garbage is not looked for: a run of any size leaves some dozens of objects in cycles,
-    and beside torch the search takes a third of a second.
+    After millions of small objects the C library keeps hundreds of megabytes; other C libraries
+    than glibc do it by themselves, or not at all.  Garbage is not looked for: a run of any size
+    leaves some dozens of objects in cycles, and beside torch the search takes a third of a second.
     """
     import pyarrow as pa
 
@@ -93,7 +99,9 @@ def give_memory_back() -> None:
 
 
 def give_model_back() -> None:
-    """Return the memory of models that are no longer used, also of those whose parts refer to each other."""
+    """Return the memory of models that are no longer used, also of those whose parts refer to each
+    other.
+    """
     gc.collect()
     give_memory_back()
 
@@ -103,7 +111,9 @@ class Busy(Exception):
 
 
 class Threads:
-    """Run at most ``most`` calls at once; ``waiting`` others wait without a thread, and further ones are refused.
+    """Run at most ``most`` calls at once.
+
+    ``waiting`` others wait without a thread, and further ones are refused.
 
     Without a number as many wait as there are connections.
     """

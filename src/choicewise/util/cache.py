@@ -72,10 +72,12 @@ class Answers:
         wait: float | None = None,
         keep: bool = True,
     ) -> bytes | None:
-        """Return the answer for ``key``: at once if it is cached, else from ``make`` in one of the ``threads``.
+        """Return the answer for ``key``: at once if it is cached, else from ``make`` in one of the
+        ``threads``.
 
-        None if it is not there within ``wait`` seconds; it is prepared all the same, for the next request.
-        ``keep``: whether it is cached.  Raises Busy if too much waits, and what ``make`` raises.
+        None if it is not there within ``wait`` seconds; it is prepared all the same, for the next
+        request.  ``keep``: whether it is cached.  Raises Busy if too much waits, and what ``make``
+        raises.
         """
         import asyncio
 
@@ -104,10 +106,12 @@ class Answers:
 
 
 def read_user_cache(kind: str, key: str) -> str | None:
-    """Return the text that an earlier process stored under ``key`` in the folder ``kind``, None without one.
+    """Return the text that an earlier process stored under ``key`` in the folder ``kind``, None
+    without one.
 
-    The folder lies in ``$XDG_CACHE_HOME/choicewise`` (by default in ``~/.cache``).  An entry is one file, named after
-    the hash of its key.  All of it may be deleted at any time, and a damaged entry is none.
+    The folder lies in ``$XDG_CACHE_HOME/choicewise`` (by default in ``~/.cache``).  An entry is one
+    file, named after the hash of its key.  All of it may be deleted at any time, and a damaged
+    entry is none.
     """
     with suppress(OSError, ValueError):
         check, text = _entry(kind, key).read_text(encoding="utf-8").split("\n", 1)
@@ -125,7 +129,9 @@ def write_user_cache(kind: str, key: str, text: str) -> None:
 
 
 def user_cache_folder(kind: str, key: str) -> Path:
-    """Return the folder, there or not, for the files that belong to ``key`` (a file name) among those of a ``kind``."""
+    """Return the folder, there or not, for the files that belong to ``key`` (a file name) among
+    those of a ``kind``.
+    """
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home)
     # The specification has relative paths ignored.

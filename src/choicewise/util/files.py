@@ -66,7 +66,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether another process is writing to the folder now.  Raises StoreError as :func:`locked`."""
+    """Return whether another process is writing to the folder now.  Raises StoreError as
+    :func:`locked`.
+    """
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -83,12 +85,12 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        safe = "what was written before is safe"
+        safe = "your earlier answers are safe"
         if error.errno == errno.ENOSPC:
             problem = f"the disk is full while writing {path}"
             advice = f"{safe}; free some space and run the same command again"
         elif error.errno == errno.EDQUOT:
-            problem = f"your quota of the disk is used up while writing {path}"
+            problem = f"your disk quota is used up while writing {path}"
             advice = f"{safe}; free some space and run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             problem = f"{path} can't be written: {error.strerror}"
@@ -126,10 +128,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``path`` if the block ends well, and disappears if it does not.
+    """Yield a temporary folder that becomes ``path`` if the block ends well, and disappears if it
+    does not.
 
-    A folder that is there is replaced by two renames; :func:`put_back` undoes the first if a kill came between.
-    Raises StoreError if another process is writing the same folder.
+    A folder that is there is replaced by two renames; :func:`put_back` undoes the first if a kill
+    came between.  Raises StoreError if another process is writing the same folder.
     """
     with disk_errors(path), _partial_folder(path) as partial:
         try:
@@ -162,7 +165,9 @@ def replace_folder(new: Path, path: Path) -> None:
 
 @contextmanager
 def _partial_folder(path: Path) -> Iterator[Path]:
-    """Make the empty temporary folder that becomes ``path``, under a lock that ends with the process."""
+    """Make the empty temporary folder that becomes ``path``, under a lock that ends with the
+    process.
+    """
     partial = path.with_name(path.name + PARTIAL)
     # A link or a file of that name is no folder of ours.
     if partial.is_symlink() or (partial.exists() and not partial.is_dir()):
@@ -184,7 +189,10 @@ def _partial_folder(path: Path) -> Iterator[Path]:
 
 
 def _is_written_elsewhere(partial: Path, descriptor: int) -> bool:
-    """Lock the folder ``partial``, open as ``descriptor``; return whether another process has it or has had it."""
+    """Lock the folder ``partial``, open as ``descriptor``.
+
+    Return whether another process has it or has had it.
+    """
     try:
         if not _lock(partial, descriptor, fcntl.LOCK_EX):
             return True
@@ -241,9 +249,11 @@ class Refused(OSError):
 
 
 def open_file(path: Path, limit: int | None = None) -> BufferedReader:
-    """Open the regular file at ``path``, or at the end of a link there, for reading, with at most ``limit`` bytes.
+    """Open the regular file at ``path``, or at the end of a link there, for reading, with at most
+    ``limit`` bytes.
 
-    Never waits for a pipe or a device.  Raises OSError, which is Refused for what is no regular file or too large.
+    Never waits for a pipe or a device.  Raises OSError, which is Refused for what is no regular
+    file or too large.
     """
     # Before it is opened: to open some devices does something.
     _check(path, os.stat(path), limit)
@@ -291,8 +301,8 @@ def _lock(path: Path, folder: int, kind: int) -> bool:
     except OSError as error:
         # Some network file systems lock nothing, or no folders: two processes could not be kept apart there.
         raise StoreError(
-            f"the file system of {path} can't lock it ({error.strerror}), so a second process could not be kept out; "
-            "choose a folder on a disk of this machine"
+            f"the file system of {path} can't lock it ({error.strerror}), so a second "
+            "process could write too; choose a folder on a local disk"
         ) from error
     return True
 
@@ -315,7 +325,7 @@ def _check(path: Path, status: os.stat_result, limit: int | None) -> None:
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise Refused(f"it is {kind}, not a file", path)
     if limit is not None and status.st_size > limit:
-        raise Refused(f"it has {status.st_size:,} bytes, and at most {limit:,} are read", path)
+        raise Refused(f"it has {status.st_size:,} bytes; at most {limit:,} are read", path)
 
 
 LONGEST = 100
@@ -323,7 +333,9 @@ LONGEST = 100
 
 
 def folder_name(name: str) -> str:
-    """Return ``name`` as a folder: at most ``LONGEST`` letters, digits, dots, hyphens, underscores and at signs."""
+    """Return ``name`` as a folder: at most ``LONGEST`` letters, digits, dots, hyphens, underscores
+    and at signs.
+    """
     plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
     if len(plain) > LONGEST:
         digest = hashlib.sha256(name.encode()).hexdigest()

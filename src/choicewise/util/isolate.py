@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 # SIGXCPU, which ends the process when its time is over.
 CPU_SIGNAL = 24
 
-_REASONS = {-CPU_SIGNAL: "takes more than its time on the processor"}
+_REASONS = {-CPU_SIGNAL: "takes too much processor time"}
 """Why a process has ended, by its exit status."""
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
@@ -37,9 +37,10 @@ _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
 class Limits:
     """Limits of one answer.
 
-    ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond those of the process before the
-    first question; ``answer``: bytes of JSON; ``written``: bytes of a file.  None: the code there is trusted with the
-    machine, and only time in all and the answer are bounded.
+    ``seconds`` of the processor, and ``wait`` in all; ``memory``: bytes of data beyond those of the
+    process before the first question; ``answer``: bytes of JSON; ``written``: bytes of a file.
+    None: the code there is trusted with the machine, and only time in all and the answer are
+    bounded.
     """
 
     seconds: int | None
@@ -52,13 +53,15 @@ class Limits:
 class BoundedProcess:
     """Start the process of ``module``, which answers by :func:`choicewise.util.isolate.serve`.
 
-    For files of strangers: a template can loop for ever, a file can unpack to gigabytes, and nothing in the same
-    process stops either.  So another process reads them, within ``limits``; one that exceeds them is ended, and the
-    next question starts a new one.  It sees nothing of the environment, gives JSON back, and ends with this process
-    however that ends, with all processes that it has started.  Several threads may ask; one at a time is answered.
+    For files of strangers: a template can loop for ever, a file can unpack to gigabytes, and
+    nothing in the same process stops either.  So another process reads them, within ``limits``; one
+    that exceeds them is ended, and the next question starts a new one.  It sees nothing of the
+    environment, gives JSON back, and ends with this process however that ends, with all processes
+    that it has started.  Several threads may ask; one at a time is answered.
 
-    A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what is raised.  The
-    process is ready within ``starting`` seconds; it may import a part of transformers.
+    A subclass says in ``called`` what fails, in ``remedy`` what to do then, and in ``error`` what
+    is raised.  The process is ready within ``starting`` seconds; it may import a part of
+    transformers.
     """
 
     starting: ClassVar[float] = 120.0
@@ -87,7 +90,10 @@ class BoundedProcess:
             self._drop()
 
     def _ask(self, question: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
-        """Return the answer; ``error`` if it says that it failed, or if the process ends or exceeds a limit."""
+        """Return the answer.
+
+        ``error`` if it says that it failed, or if the process ends or exceeds a limit.
+        """
         if wait is None:
             wait = self.limits.wait
         with self._lock:
@@ -150,11 +156,11 @@ class BoundedProcess:
             part = os.read(pipe, 1 << 20)
             size += len(part)
             if not part and self._closed:
-                self._give_up("was ended with its process")
+                self._give_up("was stopped with its process")
             if not part:
-                self._give_up(_REASONS.get(process.wait(), "ended its process"))
+                self._give_up(_REASONS.get(process.wait(), "stopped its process"))
             if size > self.limits.answer:
-                self._give_up(f"gives more than {self.limits.answer >> 20} MB")
+                self._give_up(f"returns more than {self.limits.answer >> 20} MB")
             parts.append(part)
         line, _, self._rest = b"".join(parts).partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
@@ -178,9 +184,11 @@ class Unavailable(Exception):
 
 
 def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
-    """Answer questions by the function that ``prepare`` returns, until the process that asks is gone.
+    """Answer questions by the function that ``prepare`` returns, until the process that asks is
+    gone.
 
-    The limits are the argument of the process.  An answer with ``failed``, a reason, is the last one.
+    The limits are the argument of the process.  An answer with ``failed``, a reason, is the last
+    one.
     """
     channel = _Channel()
     answer = channel.prepared(prepare)
@@ -306,7 +314,8 @@ def _limit_time(seconds: int) -> None:
 def _limit_process(limits: Limits) -> None:
     """Bound memory and the size of files, if the system can do that.
 
-    Memory is what can be written to: address space alone costs nothing, and V8, which draws charts, reserves 34 GB.
+    Memory is what can be written to: address space alone costs nothing, and V8, which draws charts,
+    reserves 34 GB.
     """
     if limits.memory is None:
         return

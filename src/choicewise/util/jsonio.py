@@ -1,4 +1,6 @@
-"""Read JSON within limits, and write it: exact, for digests, for other tools' readers, and inside pages."""
+"""Read JSON within limits, and write it: exact, for digests, for other tools' readers, and inside
+pages.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,10 @@ _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 DEEPEST: Final = 100
-"""Levels of lists and tables in one another; functions that walk through them recurse once a level."""
+"""Levels of lists and tables in one another; functions that walk through them recurse once a level.
+"""
 
-TOO_DEEP: Final = (
-    f"it is nested too deeply: lists and tables stand in each other at most {DEEPEST} deep"
-)
+TOO_DEEP: Final = f"it is nested too deeply: more than {DEEPEST} levels"
 
 
 def read_json(text: str | bytes) -> Any:
@@ -55,7 +56,10 @@ def compact_json(value: object) -> str:
 
 
 def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> str:
-    """Spell ``value`` as JSON that reads back as equal, with sorted keys if ``sort``; ValueError for NaN."""
+    """Spell ``value`` as JSON that reads back as equal, with sorted keys if ``sort``.
+
+    ValueError for NaN.
+    """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, sort_keys=sort)
 
 
@@ -65,7 +69,9 @@ def json_digest(value: Any) -> str:
 
 
 def lines_digest(values: Iterable[Any]) -> str:
-    """Return the sha256 (64 hex) of all ``values``, each as a line of JSON in ASCII with sorted keys."""
+    """Return the sha256 (64 hex) of all ``values``, each as a line of JSON in ASCII with sorted
+    keys.
+    """
     sha = hashlib.sha256()
     spell = json.JSONEncoder(sort_keys=True).encode
     for value in values:
@@ -78,12 +84,17 @@ _BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Spell ``value`` as JSON, NaN and infinity as null; without ``indent`` in one line, without its end."""
+    """Spell ``value`` as JSON, NaN and infinity as null.
+
+    Without ``indent`` in one line, without its end.
+    """
     return exact_json(json_value(value), indent=indent).translate(_BREAKS)
 
 
 def json_value(value: Any) -> Any:
-    """Return ``value`` in dicts and lists, with None for numbers that JSON does not have: NaN and infinity."""
+    """Return ``value`` in dicts and lists, with None for numbers that JSON does not have: NaN and
+    infinity.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if is_dataclass(value) and not isinstance(value, type):
@@ -96,10 +107,12 @@ def json_value(value: Any) -> Any:
 
 
 def page_json(content: Any, plain: bool = False) -> str:
-    """Spell ``content`` as JSON without spaces, in which no character can end a script element or begin a tag.
+    """Spell ``content`` as JSON without spaces, in which no character can end a script element or
+    begin a tag.
 
-    Control and invisible characters in texts become visible escapes, numbers that JSON does not have become null, and
-    numbers keep six digits, more than any chart or table shows.  ``plain``: whether ``content`` is so already.
+    Control and invisible characters in texts become visible escapes, numbers that JSON does not
+    have become null, and numbers keep six digits, more than any chart or table shows.  ``plain``:
+    whether ``content`` is so already.
     """
     if not plain:
         content = _plain(content)

@@ -44,7 +44,9 @@ OTHER = r"\choicewisechar"
 """The command for all other characters, which takes the character and its name."""
 
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$^@!]|#(?=\d)|:(?=//|\w+:)|(?<=\bwww)\.")
-"""Characters that could begin emphasis, code, links, HTML, cells, mathematics or mentions in a line of text."""
+"""Characters that could begin emphasis, code, links, HTML, cells, mathematics or mentions in a line
+of text.
+"""
 
 
 def latex_escape(text: str) -> str:

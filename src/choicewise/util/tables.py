@@ -1,8 +1,9 @@
 """Write Parquet files, and measure how much memory one takes before it is read.
 
-A few kilobytes can stand for terabytes: a dictionary of one long text and a billion references to it, pages that
-compress well, lists of a billion nulls.  Readers do not go by the sizes in the footer, so the heads of all pages are
-read instead, which say how many values a page has and how many bytes it has unpacked.
+A few kilobytes can stand for terabytes: a dictionary of one long text and a billion references to
+it, pages that compress well, lists of a billion nulls.  Readers do not go by the sizes in the
+footer, so the heads of all pages are read instead, which say how many values a page has and how
+many bytes it has unpacked.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ def write_parquet(
     repeated: Sequence[str] | bool = True,
     statistics: bool = True,
 ) -> None:
-    """Write a Parquet file (zstd) of a table, or of several with the same ``schema``, at least one row group each.
+    """Write a Parquet file (zstd) of a table, or of several with the same ``schema``, at least one
+    row group each.
 
-    ``repeated``: the columns in which repetitions are looked for.  ``statistics``: whether it holds the least and the
-    greatest value of each column.
+    ``repeated``: the columns in which repetitions are looked for.  ``statistics``: whether it holds
+    the least and the greatest value of each column.
     """
     if isinstance(tables, pa.Table):
         schema = tables.schema
@@ -69,7 +71,8 @@ def write_parquet(
 
 
 def open_parquet(file: BinaryIO, buffer_size: int = 0) -> pq.ParquetFile:
-    """Open a Parquet file, of which ``buffer_size`` bytes of a column are read at a time (0: all of it).
+    """Open a Parquet file, of which ``buffer_size`` bytes of a column are read at a time (0: all of
+    it).
 
     Raises Refused if its footer is too large, and ArrowException or OSError for other files.
     """
@@ -83,7 +86,9 @@ def open_parquet(file: BinaryIO, buffer_size: int = 0) -> pq.ParquetFile:
 
 
 AT_ONCE = 4_000_000_000
-"""Bytes that a table may take in memory at once, or twenty times its bytes on the disk if that is more."""
+"""Bytes that a table may take in memory at once, or twenty times its bytes on the disk if that is
+more.
+"""
 
 
 def unpacked(
@@ -94,8 +99,8 @@ def unpacked(
 ) -> int:
     """Return the most bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory.
 
-    Raises Refused if that is too much, of the file if it is read as a ``whole``, else of one row group, and if the
-    file is damaged.  ``at_once``: the bytes that it may take, by default AT_ONCE.
+    Raises Refused if that is too much, of the file if it is read as a ``whole``, else of one row
+    group, and if the file is damaged.  ``at_once``: the bytes that it may take, by default AT_ONCE.
     """
     footer, file_size = _tail(file)
     if at_once is None:
@@ -127,7 +132,7 @@ def unpacked(
 
 
 def _too_large(size: int, most: int) -> Refused:
-    return Refused(f"it would take {size:,} bytes of memory, and at most {most:,} are used")
+    return Refused(f"it would take {size:,} bytes of memory; at most {most:,} are used")
 
 
 def _counted(file: BinaryIO, number: int, group: Sequence[tuple[_Chunk, _Size]], room: int) -> int:
@@ -165,7 +170,9 @@ def _tail(file: BinaryIO) -> tuple[bytes, int]:
 
 
 def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
-    """Yield the columns of every row group, read here because Arrow ends the process if one lacks a field."""
+    """Yield the columns of every row group, read here because Arrow ends the process if one lacks a
+    field.
+    """
     try:
         content, _ = _structure(footer, 0)
         lengths = [element.get(2, 0) for element in content[2].values() if not element.get(5)]
@@ -199,8 +206,9 @@ def _row_groups(footer: bytes) -> Iterator[list[_Chunk]]:
 class _Size(NamedTuple):
     """The bytes that a column of a row group takes in memory.
 
-    ``sure``: without texts that are references (``referred``, at most) or begin as the text before (``fronted``, at
-    most); ``pages``: the number of pages; ``longest``: bytes of the longest page, which no text of it exceeds.
+    ``sure``: without texts that are references (``referred``, at most) or begin as the text before
+    (``fronted``, at most); ``pages``: the number of pages; ``longest``: bytes of the longest page,
+    which no text of it exceeds.
     """
 
     sure: int
@@ -246,7 +254,10 @@ def _fronted(file: BinaryIO, group: int, chunk: _Chunk, size: _Size, limit: int)
 
 
 def _referred(file: BinaryIO, group: int, chunk: _Chunk, most: int) -> int:
-    """Count the bytes of texts that are references; ``most`` if Arrow can't read the texts once each."""
+    """Count the bytes of texts that are references.
+
+    ``most`` if Arrow can't read the texts once each.
+    """
     path = ".".join(chunk.path)
     table = pq.ParquetFile(file, read_dictionary=[path])
     leaves: list[pa.DataType] = []
@@ -282,7 +293,8 @@ def _text_bytes(array: pa.Array) -> int:
 def _pages(file: BinaryIO, chunk: _Chunk) -> Iterator[tuple[int, int, int, int]]:
     """Yield the pages that a reader reads: until all values are there, or the column ends.
 
-    For each, by its head, the kind, the bytes it has unpacked, the number of values, and their encoding.
+    For each, by its head, the kind, the bytes it has unpacked, the number of values, and their
+    encoding.
     """
     position = chunk.start
     seen = 0
@@ -348,10 +360,13 @@ _IS_STRUCTURE = -1
 
 
 def _structure(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields by number, and the end of the structure; IndexError if it goes on beyond ``content``.
+    """Return the fields by number, and the end of the structure.
 
-    Structures and lists inside are read by the same loop, as footers have thousands: ``outer`` has those that go on
-    when ``inside`` ends, each with the number of its last value, the kind of its values, and the size of a list.
+    IndexError if it goes on beyond ``content``.
+
+    Structures and lists inside are read by the same loop, as footers have thousands: ``outer`` has
+    those that go on when ``inside`` ends, each with the number of its last value, the kind of its
+    values, and the size of a list.
     """
     root = dict[int, Any]()
     whole = (root, 0, 0, _IS_STRUCTURE)

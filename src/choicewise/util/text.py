@@ -1,4 +1,6 @@
-"""Format numbers, names, lists and commands as text, show hidden characters, and find secrets in addresses."""
+"""Format numbers, names, lists and commands as text, show hidden characters, and find secrets in
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SEVERAL = 3
 
 
 def shown(text: str) -> str:
-    """Show ``text`` in its lines: ⏎ ends a line, ␣ is a space at an edge or beside another, ⇥ a tab."""
+    """Show ``text`` in its lines: ⏎ ends a line, ␣ is a space at an edge or beside another, ⇥ a
+    tab.
+    """
     return visible(text).translate(_SIGNS)
 
 
@@ -50,7 +54,8 @@ _BREAKS: Final = r"\s/:._-"
 
 
 def short(text: str, most: int) -> str:
-    """Return :func:`safe` text of at most ``most`` characters, with … for words in the middle of a longer one.
+    """Return :func:`safe` text of at most ``most`` characters, with … for words in the middle of a
+    longer one.
 
     A word is cut only if it takes more than half of the room before or behind the middle.
     """
@@ -78,9 +83,12 @@ def short(text: str, most: int) -> str:
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates; not the tab and the newline.
+"""C0 and C1 controls, bidirectional and invisible formatting, lone surrogates.
 
-The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join can be seen.
+Not the tab and the newline.
+
+The joiners U+200C and U+200D are not among them: they shape emoji and scripts, and what they join
+can be seen.
 """
 
 
@@ -95,7 +103,9 @@ def disarmed(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Show ``text`` in its lines: ⏎ ends a line, ␠ is a space at an edge or beside another, ␉ a tab."""
+    """Show ``text`` in its lines: ⏎ ends a line, ␠ is a space at an edge or beside another, ␉ a
+    tab.
+    """
     spaced = _SPACES.sub(lambda run: "␠" * len(run[0]), _escaped(text))
     return spaced.replace("\t", "␉").replace("\n", "⏎\n")
 
@@ -177,7 +187,10 @@ def ranks(low: int | None, high: int | None) -> str:
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:
-    """Join words, ``a``, ``a and b``, ``a, b and c``; after the first ``most`` say only how many others there are."""
+    """Join words, ``a``, ``a and b``, ``a, b and c``.
+
+    After the first ``most`` say only how many others there are.
+    """
     words = list(words)
     # One word takes no more room than its number.
     if len(words) > most + 1:
@@ -188,7 +201,9 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def shortened(text: str, most: int = NAME, start: int = 0) -> str:
-    """Return at most ``most`` characters of ``text``, from ``start`` on if it is longer, with … for the others."""
+    """Return at most ``most`` characters of ``text``, from ``start`` on if it is longer, with … for
+    the others.
+    """
     if len(text) <= most:
         return text
     if start:
@@ -212,7 +227,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def broken(name: str, most: int) -> list[str]:
-    """Break a name behind spaces and signs, never inside a word, into lines of at most ``most`` columns."""
+    """Break a name behind spaces and signs, never inside a word, into lines of at most ``most``
+    columns.
+    """
     lines = [""]
     for part in re.findall(f"[^{_BREAKS}]*[{_BREAKS}]?", name):
         if lines[-1] and part.strip() and len((lines[-1] + part).rstrip()) > most:
@@ -227,7 +244,9 @@ def percent(share: float) -> str:
 
 
 def plain(number: float) -> str:
-    """Return a number that is no share of 1: three decimals, two from 10 on, four below 0.1, or as a power of 10."""
+    """Return a number that is no share of 1: three decimals, two from 10 on, four below 0.1, or as
+    a power of 10.
+    """
     if math.isnan(number):
         return "-"
     # Rounding may leave this of 0.
@@ -249,7 +268,10 @@ def command_line(*words: str | Path) -> str:
 
 
 def quoted(word: str | Path) -> str:
-    """Quote a word for a shell; paths that begin with a hyphen begin with ``./``, controls are spelled out."""
+    """Quote a word for a shell.
+
+    Paths that begin with a hyphen begin with ``./``, controls are spelled out.
+    """
     text = str(word)
     if isinstance(word, Path) and text.startswith("-"):
         text = f"./{text}"
@@ -285,7 +307,10 @@ _USER: Final = re.compile(r"[^/?#]*@")
 """A user before the host."""
 
 _PASSWORD: Final = re.compile(r"[^/?#:\[\]]*:(?!\d*(?:[/?#]|$))")
-"""A user and the colon before a password, which may hold ``/``, ``?`` or ``#``; what follows is no port."""
+"""A user and the colon before a password, which may hold ``/``, ``?`` or ``#``.
+
+What follows is no port.
+"""
 
 _NAMES: Final = "key|token|secret|password|passwd|pwd|auth|authorization|credentials?|sig|signature"
 """Names, or ends of names, of parameters whose value opens something."""
@@ -294,7 +319,9 @@ _KEY: Final = re.compile(rf"[?&;#](?:[\w.-]*[_.-])?(?:api)?(?:{_NAMES})=[^&;]", 
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether ``text`` holds an address with a login or a key in it, in time proportional to its length."""
+    """Return whether ``text`` holds an address with a login or a key in it, in time proportional to
+    its length.
+    """
     return any(_word_holds_secret(word) for word in text.split() if ":/" in word)
 
 
@@ -315,16 +342,20 @@ def _word_holds_secret(word: str) -> bool:
 
 
 def refuse_secret(text: object, what: str, error: type[ChoicewiseError] = UsageError) -> None:
-    """Raise ``error`` if ``text``, which messages call ``what``, holds an address with a login or a key in it."""
+    """Raise ``error`` if ``text``, which messages call ``what``, holds an address with a login or a
+    key in it.
+    """
     if holds_secret(str(text)):
         raise error(
-            f"{what} is an address with a login or a key in it, which the run and its pages would keep; leave that out:"
-            " the key of a server is read from the variable CHOICEWISE_API_KEY, the Hub's token from HF_TOKEN"
+            f"{what} is an address with a login or a key, which the run and its pages "
+            "would store. Leave it out: set the server's key as CHOICEWISE_API_KEY, the "
+            "Hub's token as HF_TOKEN"
         )
 
 
 def has_half_character(text: str) -> bool:
-    """Return whether ``text`` holds a lone surrogate, half a character, which no file stores and no tokenizer reads.
+    """Return whether ``text`` holds a lone surrogate, half a character, which no file stores and no
+    tokenizer reads.
 
     Names of files that are no UTF-8 have them in Python.
     """
@@ -342,7 +373,7 @@ def check_name(text: object, what: str, error: type[ChoicewiseError] = UsageErro
     """
     if has_half_character(str(text)):
         raise error(
-            f"{what} is {str(text)!r}, which is no UTF-8; a run can't store that name. Rename it"
+            f"{what} is {str(text)!r}, which is not UTF-8, so a run can't store it. Rename it"
         )
     refuse_secret(text, what, error)
 

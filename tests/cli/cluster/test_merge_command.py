@@ -88,7 +88,7 @@ def test_a_plan_counts_a_shard() -> None:
 
 def test_a_shard_is_computed_by_one_process(tmp_path: Path) -> None:
     assert (
-        "it must be I/N"
+        "must be I/N"
         in choicewise(*LINE, "--shard", "4/3", "--out", tmp_path / "run", code=2).stderr
     )
     line = (*LINE, "--shard", "1/3", "--workers", "2", "--out", tmp_path / "run")

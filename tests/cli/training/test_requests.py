@@ -36,10 +36,9 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
         f"`choicewise import {bundle} --answers FILE --out RUN`",
     ):
         assert part in said.stderr
-    assert (
-        f"{bundle} is a bundle of requests; `choicewise import` makes"
-        in choicewise("report", bundle, code=6).stderr
-    )
+    refused = choicewise("report", bundle, code=6).stderr
+    assert f"{bundle} is a bundle" in refused
+    assert "`choicewise import`" in refused
     (row,) = pq.read_table(bundle / ROWS).to_pylist()
     letters = len(row["label_ids"])
     answers = {
@@ -58,7 +57,7 @@ def test_requests_leave_and_answers_return(tmp_path: Path) -> None:
     (number,) = (each for each in json.loads(taken.stdout) if each["metric"] == "acc")
     assert (number["model"], number["protocol"], number["n"]) == ("stone", "mmlu/original", 1)
     assert "ranks" in taken.stderr
-    assert "that toy answered for stone" in taken.stderr
+    assert "toy answered for stone" in taken.stderr
     pq.write_table(pa.table({**answers, "logprob": numbers, "rank": [1, 2, 3, 4]}), file)
     ranked = choicewise(
         "import",

@@ -53,10 +53,10 @@ def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(process: Hostile
     pid = process.pid()
     for name, wait, words in (
         ("hangs", 0.0, "gives no answer within 0 seconds"),
-        ("loops", None, "takes more than its time on the processor"),
+        ("loops", None, "takes too much processor time"),
         ("eats", None, "takes more than 1024 MB of memory"),
-        ("dies", None, "ended its process"),
-        ("floods", None, "gives more than 0 MB"),
+        ("dies", None, "stopped its process"),
+        ("floods", None, "returns more than 0 MB"),
     ):
         with pytest.raises(LimitExceeded, match=words):
             process.do(name, wait)
@@ -75,7 +75,7 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
         "hangs-at-look": "gives no answer within 0 seconds",
         "hangs-at-read": "gives no answer within 0 seconds",
         "eats": "takes more than 1024 MB of memory",
-        "dies": "ended its process",
+        "dies": "stopped its process",
     }
     write_run(tmp_path / "b" / "hash", protocols=["mmlu/original"])
     for name in harmful:
@@ -114,7 +114,7 @@ def test_closing_ends_an_answer_under_way(process: Hostile) -> None:
     Thread(target=hang, daemon=True).start()
     process.close()
     assert ended(pid)
-    assert "was ended with its process" in str(told.get(timeout=GUARD))
+    assert "was stopped with its process" in str(told.get(timeout=GUARD))
     with pytest.raises(LimitExceeded):
         process.do("pid")
 

@@ -396,14 +396,14 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
             answer = plausible(model)
         assert answer.true is None
         assert reason in answer.text
-    said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is likelier"
+    said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is more likely"
     assert Plausible(true=-1.0, silly=-9.0).text.endswith(said)
     assert (
-        "at most -9.00: the true ending is likelier"
+        "at most -9.00: the true ending is more likely"
         in Plausible(true=-1.0, silly=-9.0, silly_at_most=True).text
     )
     assert (
-        "which is likelier is not known"
+        "which one is more likely"
         in Plausible(true=-5.0, silly=-5.0, true_at_most=True, silly_at_most=True).text
     )
     assert "doubt the model" in Plausible(true=-9.0, silly=-1.0).text

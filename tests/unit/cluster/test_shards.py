@@ -236,7 +236,7 @@ def test_questions_of_a_shard_that_got_no_answer_are_asked_again_and_no_others(
     run(tmp_path / "2", "2/3", model=counting, say=said.append, **chosen)
     again = (failing.asked + 1) // 2
     assert said == [
-        f"{again} questions that had no answer were asked again: {again} answered now, 0 still not"
+        f"{again} questions without an answer were asked again: {again} answered now, 0 still not"
     ]
     parts = [run(tmp_path / str(number), f"{number}/3", **chosen).folder for number in (1, 3)]
     whole = run(tmp_path / "whole", **chosen)
@@ -441,9 +441,9 @@ SHARES: Mapping[str, tuple[str, Mapping[str, str], Share | str]] = {
     "zero": ("0/4", {}, "N at most 9999: 1/4 to 4/4"),
     "beyond": ("5/4", {}, "N at most 9999: 1/4 to 4/4"),
     "none": ("0/0", {}, "I from 1 to N"),
-    "letters": ("a/b", {}, "as in 2/4; or slurm"),
-    "negative": ("-1/4", {}, "as in 2/4; or slurm"),
-    "digits of another script": ("٢/٤", {}, "as in 2/4; or slurm"),
+    "letters": ("a/b", {}, "2/4; or slurm"),
+    "negative": ("-1/4", {}, "2/4; or slurm"),
+    "digits of another script": ("٢/٤", {}, "2/4; or slurm"),
     "from 0": ("slurm", array(3, 4, 0), Share(4, 4)),
     "from 1": ("slurm", array(3, 4), Share(3, 4)),
     "from 10 in steps": ("slurm", array(14, 3, 10, MAX=14, STEP=2), Share(3, 3)),

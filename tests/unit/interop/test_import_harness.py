@@ -533,9 +533,7 @@ def test_json_lines_without_prompts(tmp_path: Path) -> None:
     run = one_run(write_lines(tmp_path / "stone-7b.jsonl", rows), tmp_path / "run")
     assert (run.manifest.model.name, values(run)["sum"][1]) == ("stone-7b", 12)
     assert "no texts" in reasons(run)["char_mean_bare"]
-    assert "the log has no text of it, tokens unknown" in "\n".join(
-        explanation_lines(explain(run, "3"))
-    )
+    assert "the log has no text, tokens unknown" in "\n".join(explanation_lines(explain(run, "3")))
 
 
 # Real logs

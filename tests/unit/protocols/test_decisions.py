@@ -358,7 +358,7 @@ def test_a_run_counts_each_kind_apart_and_names_protocols_that_have_no_item(tmp_
         ("noul", 2, 0),
         ("score", 1, 0),
     }
-    with pytest.raises(DataError, match="no protocol can ask it"):
+    with pytest.raises(DataError, match="no protocol fits"):
         evaluate(
             model="fake:hash", data=data, protocols={"five": recipes["five"]}, out=tmp_path / "none"
         )

@@ -134,10 +134,10 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
         for model, value in values.items()
     ]
     assert [row.ranks.rank for row in ranked(rows)] == [2, 1]
-    assert sentences(finding(rows)) == ["2 numbers are of perplexity, and stand apart."]
+    assert sentences(finding(rows)) == ["2 numbers are perplexity, shown separately."]
     with_share = finding([*rows, made(value=0.5)])
     assert with_share.count == 1
-    assert sentences(with_share)[-1] == "2 numbers are of perplexity, and stand apart."
+    assert sentences(with_share)[-1] == "2 numbers are perplexity, shown separately."
     assert [plain(each) for each in (4.0, 1234.567, 3.2e7, math.nan)] == [
         "4.000",
         "1,234.57",

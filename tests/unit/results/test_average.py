@@ -177,7 +177,7 @@ def test_what_is_missing_is_never_the_number_of_the_suite() -> None:
     assert table.title.endswith("incomplete")
     assert table.notes == [
         *("b is missing: no data", "c is missing: "),
-        "incomplete: the mean is over the parts that are there, and is not the suite's number",
+        "incomplete: the mean is over the parts that are there, so it is not the suite's score",
     ]
 
 

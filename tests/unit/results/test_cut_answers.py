@@ -260,7 +260,7 @@ def test_a_conclusion_that_cut_answers_could_turn_round_is_not_shown(tmp_path: P
     )
     assert (open_.low, open_.high) == (pytest.approx(20 / 60 - 0.5), pytest.approx(0.5))
     assert comparison_sentence(open_).startswith(
-        "Not shown: A scores 50.0 points more than B on 20 items that both"
+        "Undecided: A scores 50.0 points more than B on 20 items that both"
     )
     rows = [ranked([run.rows()[0] for run in runs]) for runs in (whole, cut)]
     assert [(row.ranks.rank, row.ranks.low, row.ranks.high) for row in rows[0]] == [
@@ -271,7 +271,7 @@ def test_a_conclusion_that_cut_answers_could_turn_round_is_not_shown(tmp_path: P
     leads = [lead(own) for own in rows]
     assert [each and each.leader for each in leads] == ["long", None]
     assert lead_sentences(finding(rows[1])) == [
-        "answers that were cut leave open which model is ahead under the one protocol."
+        "cut answers leave open which model is ahead under the only protocol."
     ]
 
 

@@ -335,12 +335,12 @@ def test_models_that_scored_too_different_questions_have_no_order() -> None:
     )
     assert [row.ranks.rank for row in ranked([few, many])] == [None, None]
     assert lead_sentences(finding([few, many])) == [
-        "The models scored too different questions, so they have no order."
+        "The models were scored on different questions, so they can't be ranked."
     ]
     third = made(value=10 / 59, model="third", n=59)
     assert [row.ranks.rank for row in ranked([few, many, third])] == [None, 1, 2]
     assert lead_sentences(finding([few, many, third])) == [
-        "many is ahead of third under the one protocol."
+        "many is ahead of third under the only protocol."
     ]
     assert (few.coverage, many.coverage) == ("(22 of 59)", "")
 

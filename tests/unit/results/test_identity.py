@@ -95,7 +95,7 @@ def test_tables_have_the_ids(run: Run) -> None:
                 == [word for word in line if word[0] == "#"]
                 for line in lines
             )
-    assert "#T tokens asked and scored" in " ".join(legend(rows, ids=True))
+    assert "tokens asked and scored" in " ".join(legend(rows, ids=True))
 
 
 def test_protocols_share_what_they_ask(run: Run) -> None:

@@ -126,9 +126,9 @@ def test_the_same_protocol_twice_and_one_that_is_not_there_are_refused() -> None
     members = outcomes(
         node(0, [0.0, 1.0]), replace(node(0, [0.0, 1.0]), name="again"), node(1, [0.0, 1.0])
     )
-    with pytest.raises(UsageError, match="node 0 and again are the same protocol"):
+    with pytest.raises(UsageError, match="node 0 and again"):
         ladder(members, "node 0", "again")
-    with pytest.raises(UsageError, match="has no protocol 'node 11'; did you mean"):
+    with pytest.raises(UsageError, match="protocol 'node 11'; did"):
         ladder(members, "node 11", "node 0")
     assert ("node 0", "again") not in ladders(members)
     assert [step.name for step in ladder(members, "node 0", "node 1").steps] == ["node 1"]
@@ -381,9 +381,7 @@ def test_axes_that_only_change_together_count_as_the_first_of_them() -> None:
 def test_axes_that_can_change_alone_are_no_pair_and_what_was_not_measured_has_no_effect() -> None:
     both = outcome(replace(CLOZE, ties="split", aggregation="micro"), [1.0], name="other")
     for other in (both, outcome(replace(CLOZE, ties="split"), [math.nan], name="nothing")):
-        with pytest.raises(
-            UsageError, match="no two protocols of the run of model differ in one axis alone"
-        ):
+        with pytest.raises(UsageError, match="no two protocols in the run of model"):
             main_effects(outcomes(outcome(CLOZE, [1.0]), other))
 
 

@@ -42,7 +42,7 @@ from tests.helpers.hash_models import Failing
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 
 NAMES = ["mmlu/original", "mmlu/harness-v0:pmi-answer", "mmlu/helm", "options/permuted-full"]
-COMPUTED = "the numbers are computed from the observations"
+COMPUTED = "recomputing the scores from the answers"
 
 
 @pytest.fixture(scope="module")
@@ -485,7 +485,7 @@ def test_a_summary_that_the_manifest_does_not_list_is_computed_again(
     run = shutil.copytree(finished, tmp_path / "run")
     manifest = read_manifest(run)
     write_manifest(run, replace(manifest, files={ITEM_FILE: manifest.files[ITEM_FILE]}))
-    with pytest.warns(UserWarning, match="is not listed in the manifest; the numbers are computed"):
+    with pytest.warns(UserWarning, match="listed in the manifest"):
         summarize(run)
     assert read_manifest(run) == manifest
     assert_as_fresh(summarize(run))

@@ -201,7 +201,7 @@ def failed(run: Run) -> list[str]:
 
 def line(unanswered: int, answered: int) -> str:
     counts = f"{answered} answered now, {unanswered - answered} still not"
-    return f"{unanswered} questions that had no answer were asked again: {counts}"
+    return f"{unanswered} questions without an answer were asked again: {counts}"
 
 
 def tables(run: Run) -> Any:
@@ -260,7 +260,7 @@ def test_only_the_protocols_of_the_line_are_asked_again(asked: Asked, lacking: R
     asked(model, lacking.folder, protocols=["mmlu/original"], say=said.append)
     assert 0 < len(model.asked) < len(lost)
     assert said[0].endswith(
-        f"; {len(lost) - len(model.asked)} more belong to protocols that this line does not name"
+        f"; {len(lost) - len(model.asked)} more belong to protocols that you did not name"
     )
     asked(model, lacking.folder)
     assert Counter(model.asked) == Counter(lost)

@@ -205,7 +205,7 @@ def test_limit_and_subject_choose_items_and_are_with_the_model_the_identity(
     with pytest.raises(StoreError, match="another model"):
         evaluated("mmlu/original", subjects=["trees"], limit=3, model="fake:oracle")
     advice = "evaluate mmlu/helm into the same folder, with model fake:hash; data data; subjects trees; limit 3"
-    with pytest.raises(UsageError, match=f"not asked what mmlu/helm asks; add it: {advice}"):
+    with pytest.raises(UsageError, match=f"add it: {advice}"):
         run.choose(["mmlu/helm"])
 
 
@@ -439,7 +439,7 @@ def test_one_benchmark_or_unknown_data_are_asked_as_before(tmp_path: Path) -> No
     both = ("mmlu/original", "piqa")
     assert asked(one, two) == {str(one): both, str(two): both}
     file = write_piqa(tmp_path / "piqa.jsonl")
-    with pytest.raises(UsageError, match="is asked by none"):
+    with pytest.raises(UsageError, match="would not be used"):
         asked(one, file, protocols=("piqa",))
 
 
@@ -515,9 +515,7 @@ def test_a_premise_with_the_space_of_the_choices_stands_in_its_place() -> None:
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_an_empty_choice_is_refused_under_every_boundary(boundary: str) -> None:
-    with pytest.raises(
-        ModelError, match="choice '' can't be scored: continuation '' leaves nothing to score"
-    ):
+    with pytest.raises(ModelError, match="'' can't be scored:"):
         score("fake:hash", "The cat", ["", " sat"], boundary=boundary)
 
 
@@ -543,7 +541,7 @@ def test_without_bos_and_eos_nothing_is_scored_after_an_empty_context_and_the_re
     plain, after_nothing, after_answer = (
         f"mmlu/cloze:{score}" for score in ("sum", "pmi-empty", "pmi-answer")
     )
-    with pytest.warns(UserWarning, match="names neither a BOS nor an EOS"):
+    with pytest.warns(UserWarning, match="BOS nor an EOS"):
         run = evaluated(plain, after_nothing, after_answer, model=model, limit=1)
     assert set(run.protocols) == {plain, after_answer}
     assert run.manifest.refused.keys() == {after_nothing}

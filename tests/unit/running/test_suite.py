@@ -59,7 +59,7 @@ def test_a_suite_is_a_selector_among_others(trio: Path) -> None:
     assert set(resolve("tests/trio", "mmlu/original")) == {*resolve("tests/trio"), "mmlu/original"}
     with pytest.raises(ProtocolError, match="is several protocols"):
         one("tests/trio")
-    with pytest.raises(ProtocolError, match="did you mean tests/trio"):
+    with pytest.raises(ProtocolError, match="mean tests/trio"):
         resolve("tests/troi")
 
 
@@ -116,15 +116,15 @@ def test_the_list_and_the_sheet_of_a_suite(
 ) -> None:
     assert "tests/trio" in choicewise("protocols", code=0).stdout
     shown = choicewise("protocols", "show", "tests/trio", code=0).stdout
-    assert "mmlu        2      acc (macro)  mmlu/harness-v1@shots=2" in shown
-    assert "average  the mean over the benchmarks" in shown
+    assert "mmlu        2      acc (macro)" in shown
+    assert "mean over the benchmarks" in shown
     rows = {
         row["name"]: row for row in json.loads(choicewise("protocols", "--json", code=0).stdout)
     }
     assert rows["tests/trio"]["protocols"] == list(resolve("tests/trio"))
     with known_suites(tmp_path, monkeypatch, trio=TRIO.format(more="") + UNSCORED):
         sheet = choicewise("protocols", "show", "tests/trio", code=0).stdout
-        assert "can't be scored here: it has no choices" in sheet
+        assert "can't be scored here:" in sheet
         printed = choicewise(*run_line(trio, "fake:hash"), "--limit", "1", code=0).stdout
     assert "essay is missing: it has no choices" in printed
 
@@ -135,7 +135,7 @@ def run_line(trio: Path, model: str = "fake:oracle", protocol: str = "tests/trio
 
 def test_a_line_runs_a_suite_on_its_benchmarks(trio: Path) -> None:
     first = choicewise(*run_line(trio), code=0).stdout
-    assert "tests/trio: values in % and their plain mean" in first
+    assert "tests/trio: values in %" in first
     assert "fake:oracle  100.0       100.0     100.0    100.0   82.1 – 100.0  24     1" in first
     sweep = read_sweep(trio)
     folders = [trio / cell.folder for cell in sweep.cells]
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_listed_benchmark_by_benchmark(
         "--protocol",
         "arc-easy/harness",
     ]
-    with pytest.raises(DataError, match="the questions of 2 benchmarks can't be used") as raised:
+    with pytest.raises(DataError, match="questions of 2 benchmarks can't") as raised:
         invoke([*line, "--out", str(tmp_path / "out")])
     lines = raised.value.problems
     assert not any("\n" in line for line in lines)

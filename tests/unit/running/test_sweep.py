@@ -117,7 +117,7 @@ def test_only_what_is_new_is_loaded_or_opened(data: Path, loads: list[str], out:
     )
     assert opened("fake:hash", protocols=more, code=INCOMPLETE) == ["winogrande", "fake:hash"]
     (failed,) = (cell for cell in read_sweep(out).cells if cell.failure)
-    assert "was made for another dataset" in failed.failure
+    assert "made for another dataset" in failed.failure
 
 
 @pytest.mark.costly("sweeps of four and two models")
@@ -134,7 +134,7 @@ def test_a_failure_is_recorded_and_the_sweep_goes_on(
     assert failures["fake:hash", "mmlu"] == failures["fake:oracle", "mmlu"] == ""
     assert all("winogrande" in failures[model, "winogrande"] for model in ("broken", "fake:hash"))
     assert "6 of 8 runs are missing" in printed.stderr
-    assert "burning on mmlu: MemoryError: out of memory" in printed.stderr
+    assert "burning on mmlu: MemoryError:" in printed.stderr
     assert "mmlu/original" in printed.stdout
     (data / "gone").rename(data / "winogrande")
     choicewise(
@@ -225,8 +225,8 @@ def test_protocols_are_asked_on_the_data_that_they_can_ask(
     plan = 'models = ["fake:hash"]\nprotocols = ["mmlu/original", "winogrande/harness"]\ndata = ["quiz", "blanks"]'
     (tmp_path / "plan.toml").write_text(plan)
     said = choicewise("sweep", "plan.toml", "--out", "out", code=0).stderr
-    assert "mmlu/original can't be asked on blanks, and is left out there: " in said
-    assert "winogrande/harness can't be asked on quiz, and is left out there: " in said
+    assert "mmlu/original can't run on blanks" in said
+    assert "winogrande/harness can't run on quiz" in said
     asked = {
         name: [*read_manifest(tmp_path / "out/fake-hash" / name).protocols]
         for name in ("quiz", "blanks")
@@ -234,7 +234,7 @@ def test_protocols_are_asked_on_the_data_that_they_can_ask(
     assert asked == {"quiz": ["mmlu/original"], "blanks": ["winogrande/harness"]}
     (tmp_path / "plan.toml").write_text(plan.replace('"mmlu/original", ', ""))
     said = choicewise("sweep", "plan.toml", "--out", "alone", code=INCOMPLETE).stderr
-    assert "quiz is left out: no protocol can ask it" in said
+    assert "quiz is left out: no protocol fits it" in said
 
 
 PLAN = """
@@ -280,7 +280,7 @@ PROTOCOL, GOOD = '\nprotocols = ["mmlu"]', 'models = ["m"]\nprotocols = ["mmlu"]
     [
         ("models = 1", "models is 1; it must be a valid tuple"),
         ('models = ["m"]', "protocols is missing"),
-        (f"{GOOD}model = 2", "model is no key; did you mean models?"),
+        (f"{GOOD}model = 2", "did you mean models?"),
         (f"{GOOD}limit = 0", "limit is 0; it must be at least 1"),
         (f'models = [{{name = "m", dtype = "int3"}}]{PROTOCOL}', "models[0].dtype is 'int3'"),
         (f'models = ["m", {{dtype = "float32"}}]{PROTOCOL}', "models[1].name is missing"),
@@ -381,9 +381,7 @@ def test_readers_and_pages_take_a_folder_of_runs(
     data: Path, trio: list[str], out: Path, tmp_path: Path
 ) -> None:
     choicewise(*line(out, "fake:hash", "fake:oracle", protocols=trio), code=0)
-    assert (
-        "tests/trio: values in % and their plain mean" in choicewise("report", out, code=0).stdout
-    )
+    assert "tests/trio: values in %" in choicewise("report", out, code=0).stdout
     assert "tides" in choicewise("report", "--by", "subjects", out, code=0).stdout
     assert (
         "winogrande/harness"
@@ -398,8 +396,8 @@ def test_readers_and_pages_take_a_folder_of_runs(
     pytest.importorskip("vl_convert")
     choicewise("page", out, "--out", tmp_path / "page.html", "--items", "0", code=0)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "tests/trio: values in % and their plain mean" in page
-    assert "12 questions are too few to call any score better than guessing" in page
+    assert "tests/trio: values in %" in page
+    assert "12 questions are too few" in page
     assert "choicewise explain out/fake-hash/mmlu --item ID" in page
     averages = page.partition('id="averages"')[2].partition("</section>")[0]
     assert averages.index("fake:oracle") < averages.index("fake:hash")

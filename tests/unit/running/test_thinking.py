@@ -231,7 +231,7 @@ def test_a_server_that_renders_the_chat_is_told_what_its_template_would_be_and_c
     assert served.messages(text) == [*message, Message("template", '{"enable_thinking": false}')]
     assert served.messages(served.render(message)) == message
     assert (served.opens(), served.may_think) == ("", True)
-    with pytest.raises(ModelError, match="tell its template not to think"):
+    with pytest.raises(ModelError, match="template not to think"):
         served.closing()
     model = thinker()
     model.tokenizer.chat = served

@@ -491,7 +491,7 @@ def test_the_wrong_field_of_a_manifest_is_named(
     path.write_text(json.dumps(content))
     with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {reason}")) as error:
         store.read_manifest(filled)
-    advice = f"; `cp {filled / 'manifest.copy.json'} {path}` puts back its copy; or evaluate again into a new folder"
+    advice = f"; `cp {filled / 'manifest.copy.json'} {path}` restores it; or evaluate again into a new folder"
     assert str(error.value).endswith(advice)
 
 

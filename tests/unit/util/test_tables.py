@@ -53,7 +53,7 @@ def test_the_memory_of_a_table_is_known_before_it_is_read(monkeypatch: pytest.Mo
     assert unpacked(file, []) == 0
     monkeypatch.setattr(module, "AT_ONCE", TABLE.nbytes * 3 // 4)
     with pytest.raises(
-        Refused, match=r"it would take [\d,]+ bytes of memory, and at most 2,0\d\d,000 are used"
+        Refused, match=r"it would take [\d,]+ bytes of memory; at most 2,0\d\d,000 are used"
     ):
         unpacked(file)
     assert unpacked(file, whole=False) >= TABLE.nbytes  # no row group is too much

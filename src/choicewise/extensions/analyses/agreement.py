@@ -29,13 +29,13 @@ TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, unless half as much noise was measured."""
 
 CAUSES = {
-    "no tokens": "one of the two came without its tokens, so the cause is not known",
-    "boundary merge": "a token straddles the end of the context, and one of the two counts it to the option",
-    "span": "other tokens are scored",
-    "context": "the same tokens are scored after another context, such as a second BOS",
-    "renormalised": "one of the two sets P(EOS) to 0 and renormalises",
-    "precision": "the same tokens after the same context: numbers of another computation",
-    "divisor": "the sums predict the same option, and what they are divided by changes the prediction",
+    "no tokens": "one side has no tokens, so the cause is unknown",
+    "boundary merge": "a token straddles the end of the prompt, and only one side counts it to the option",
+    "span": "different tokens are scored",
+    "context": "same tokens after a different context, such as a second BOS",
+    "renormalised": "one side sets P(EOS) to 0 and renormalizes",
+    "precision": "same tokens and context, but different numbers",
+    "divisor": "the sums agree, and what they are divided by changes the prediction",
 }
 """Causes of a difference between two retrievals; the first one that applies is reported."""
 

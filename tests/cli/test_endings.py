@@ -196,4 +196,4 @@ def test_a_table_of_models_is_written_where_it_is_asked_for(study: Study, tmp_pa
         tmp_path / "d.csv",
         code=2,
     )
-    assert "tables to choose among" in told.stderr
+    assert "csv has no tables" in told.stderr

@@ -131,6 +131,18 @@ def test_without_the_harness_the_line_that_installs_it_is_named(
         register.register()
 
 
+def test_help_needs_no_harness(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    register.run_harness(["--help"])
+    printed = capsys.readouterr().out
+    assert "choicewise lm-eval" in printed
+    assert "pip install" in printed
+    with pytest.raises(UsageError):
+        register.run_harness(["--tasks", "x"])
+
+
 @given(st.text(alphabet=" \n\tab\u00a0\u3000\x1f"), st.text(alphabet=" ab"))
 def test_white_space_that_ends_a_context_is_moved(context: str, continuation: str) -> None:
     kept, moved = asking.space_moved(context, continuation)

@@ -98,7 +98,7 @@ def test_a_metric_by_code_is_recognised_or_not_computed(tmp_path: Path) -> None:
     (task,) = load_harness_tasks(f"lm-eval:{path}", allow_code=True)
     assert list(task.protocols) == ["lm-eval:roads:sum"]
     assert any(
-        "sum, which is asked instead, is no metric of its own" in note for note in task.notes
+        "sum is computed instead, which the task does not have" in note for note in task.notes
     )
     with pytest.raises(ProtocolError, match="metric acc is not computed here"):
         load_harness_tasks(f"lm-eval:{path}:acc", allow_code=True)
@@ -113,20 +113,23 @@ WRONG = {
         "a.yaml, line 3: include names c, and .* is no file",
     ),
     "an include that is no name": ("task: a\ninclude: 3\n", "line 2: include is 3"),
-    "no YAML": ("task: a\nx: [1, 2\ny: 3\n", "a.yaml, line 3: no valid task file"),
+    "no YAML": ("task: a\nx: [1, 2\ny: 3\n", "a.yaml, line 3: not a valid task file"),
     "another tag": (
         "task: a\nx: !!python/object/apply:os.getcwd []\n",
-        "line 2: no valid task file",
+        "line 2: not a valid task file",
     ),
     "a list": ("- task: a\n", "holds no keys"),
     "nothing": ("", "holds no keys"),
     "no name": ("output_type: multiple_choice\n", "neither `task: NAME` nor `group: NAME`"),
     "half a character": ("task: a\nx: \udcff\n", "is not UTF-8 text"),
-    "deep": ("task: a\nx: " + "[" * 5000 + "]" * 5000, "is no valid task file|no valid task file"),
-    "unknown keys": (f"{CHOICE}doc_to_txt: x\n", "line 3: doc_to_txt is no key.*doc_to_text"),
+    "deep": (
+        "task: a\nx: " + "[" * 5000 + "]" * 5000,
+        "is not a valid task file|not a valid task file",
+    ),
+    "unknown keys": (f"{CHOICE}doc_to_txt: x\n", "line 3: doc_to_txt is not a key.*doc_to_text"),
     "unknown keys of shots": (
         f"{CHOICE}fewshot_config: {{smpler: first_n}}\n",
-        "line 3: smpler is no key of fewshot_config.*sampler",
+        "line 3: smpler is not a key of fewshot_config.*sampler",
     ),
     "a number that is none": (f"{CHOICE}num_fewshot: many\n", "line 3: num_fewshot is 'many'"),
     "pictures": (f"{CHOICE}doc_to_image: image\n", "line 3: doc_to_image: tasks with pictures"),
@@ -143,7 +146,7 @@ WRONG = {
         "task: a\noutput_type: loglikelihood_rolling\n",
         "output type loglikelihood_rolling",
     ),
-    "no output type": ("task: a\n", "generate_until; .*it says none"),
+    "no output type": ("task: a\n", "generate_until; .*it names none"),
 }
 OTHER_CODE = {
     "dataset_kwargs: {trust_remote_code: true}": "dataset_kwargs.trust_remote_code",
@@ -175,14 +178,14 @@ def test_names_that_are_none_or_of_a_broken_file(tmp_path: Path) -> None:
     path, none = (write_task(tmp_path, f"t{n}", SPLITS, f"{PLAIN}num_fewshot: {n}") for n in (1, 0))
     for named, says in {
         "arc_eazy": "'arc_eazy'; did you mean arc_easy",
-        str(tmp_path / "gone.yaml"): "gone.yaml is no file",
+        str(tmp_path / "gone.yaml"): "gone.yaml is not a file",
         "gsm8k": "output type generate_until",
         f"{path}:accuracy": "has no metric 'accuracy'; ",
-        f"{none}@shots=3": "says num_fewshot: 0, which the harness never changes",
+        f"{none}@shots=3": "has num_fewshot: 0, which the harness never changes",
     }.items():
         with pytest.raises(ProtocolError, match=says):
             load_harness_tasks(f"lm-eval:{named}")
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         load_harness_tasks("lm-eval:arc_easy", include_path=[tmp_path / "gone"])
     (tmp_path / "a.yaml").write_text("task: my_own\ninclude: gone\n")
     with pytest.raises(ProtocolError, match="task my_own: .*a.yaml, line 2: include names gone"):
@@ -193,8 +196,8 @@ def test_data_that_are_not_there(tmp_path: Path) -> None:
     path, files = tmp_path / "a.yaml", "json\ndataset_kwargs: {data_files: {test: FILE}}"
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": \n')
     for data, says in {
-        "some/where": "task a: its data, some/where, are not there.*network.*data_files",
-        files.replace("FILE", "gone.jsonl"): "its data, json, are not there",
+        "some/where": "task a: its data, some/where, are not on this machine.*network.*data_files",
+        files.replace("FILE", "gone.jsonl"): "its data, json, are not on this machine",
         files.replace("FILE", f"{tmp_path}/x.jsonl"): "its data can't be read",
     }.items():
         keys = "test_split: test\ndoc_to_text: q\ndoc_to_target: t\ndoc_to_choice: c\n"
@@ -305,7 +308,7 @@ def test_a_file_that_holds_up_whoever_reads_a_folder_is_named(tmp_path: Path) ->
     (tmp_path / "inner").write_text("x: " + "[" * 100_000 + "]" * 100_000)
     for text, says in (
         ("include: inner", "inner has more than 200 levels"),
-        ("include: pipe", "pipe is no task file"),
+        ("include: pipe", "pipe is not a task file"),
     ):
         os.mkfifo(tmp_path / "pipe") if "pipe" in text else None
         (tmp_path / "other.yaml").write_text(f"task: other\n{text}\n")

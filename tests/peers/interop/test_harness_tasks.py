@@ -204,7 +204,7 @@ def test_test_rows_as_shots_contain_the_answer_and_that_is_said(tmp_path: Path) 
     task = compare(
         str(write_task(tmp_path, "roads", {"test": rows(7, 13)}, text)), tmp_path / "run", shots=4
     )
-    own = [note for note in task.notes if "own shots" in note]
+    own = [note for note in task.notes if "own few-shot examples" in note]
     assert len(own) == 1
     assert "of 7 rows of roads" in own[0]
     assert len(task.rendered) == 1

@@ -292,7 +292,7 @@ def test_a_file_that_is_no_export_is_left_alone(
 ) -> None:
     out = tmp_path / "notes"
     out.write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="no earlier"):
+    with pytest.raises(UsageError, match="not an earlier"):
         export(folders, form, out)
     assert out.read_text(encoding="utf-8") == "mine"
     out.unlink()
@@ -503,7 +503,7 @@ def test_neither_file_replaces_one_that_is_not_ours(
 ) -> None:
     (tmp_path / taken).write_text("mine")
     with pytest.raises(
-        UsageError, match=re.escape(f"{taken} is there and no earlier markdown export")
+        UsageError, match=re.escape(f"{taken} exists and is not an earlier markdown export")
     ):
         export(study_folders, "markdown", tmp_path / "t.md", table="models")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
@@ -609,7 +609,7 @@ def test_bold_and_errors_in_both_formats(tested_summaries: list[Summary]) -> Non
 def test_a_format_without_tables_refuses_the_choice(format: str) -> None:
     for table in ("numbers", "models"):
         with pytest.raises(
-            UsageError, match=f"{format} has no tables to choose among, latex and markdown have"
+            UsageError, match=f"{format} has no tables to choose from, latex and markdown have"
         ):
             table_of(find_writer(format), table)
 

@@ -47,7 +47,7 @@ def test_an_import_done_before_changes_nothing_and_other_runs_are_refused(
     with pytest.raises(StoreError, match="holds other files"):
         import_log(path, tmp_path / "full")
     assert values(run) == values(open_run(out))
-    with pytest.raises(StoreError, match="asked here"):
+    with pytest.raises(StoreError, match="computed here"):
         import_log(path, study.hash)
     with pytest.raises(StoreError, match="import from a table"):
         evaluate(model="fake:hash", data=study.data, protocols=["mmlu/original"], out=out)
@@ -222,7 +222,9 @@ def test_parts_are_the_whole(
 def test_broken_files_say_where(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "log.json"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=f"(?s)log.json is no JSON after character .*{reason}"):
+    with pytest.raises(
+        DataError, match=f"(?s)log.json is not valid JSON after character .*{reason}"
+    ):
         list(parts(file, "samples"))
 
 
@@ -302,7 +304,7 @@ def test_overlapping_members_are_refused(tmp_path: Path) -> None:
     path = stored(
         tmp_path, "ab", lambda data, place: struct.pack_into("<I", data, place + 20, 100_000)
     )
-    with pytest.raises(DataError, match="members that overlap"), unpacked(path):
+    with pytest.raises(DataError, match="overlapping members"), unpacked(path):
         pass
 
 
@@ -322,7 +324,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     ):
         members.read("a")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="no zip archive, or cut off"), unpacked(path):
+    with pytest.raises(DataError, match="not a zip archive, or was cut off"), unpacked(path):
         pass
     cut = zstandard(tmp_path / "cut.zip", "a", TEXT)
     content = bytearray(cut.read_bytes())

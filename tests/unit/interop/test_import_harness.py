@@ -140,7 +140,7 @@ def test_results_name_the_samples_of_their_run_which_may_have_any_order(tmp_path
     results = tmp_path / f"results_{DATE}.json"
     assert samples_of(results) == [path]
     path.unlink()
-    with pytest.raises(DataError, match="holds totals alone"):
+    with pytest.raises(DataError, match="holds only totals"):
         samples_of(results)
     rows = samples(12)  # of several ranks, which are in no order
     orders = {"ordered": rows, "mixed": rows[1::2] + rows[::2]}
@@ -353,8 +353,8 @@ def test_values_that_are_not_imported_or_disagree_are_named(tmp_path: Path) -> N
     rows = samples(8)
     rows[2]["acc_norm"] = 1 - rows[2]["acc_norm"]
     (note,) = read_state(read_logs([write_harness(tmp_path / "other", rows)])[0]).notes
-    assert note.startswith("acc_norm of 1 of 8 items is another than")
-    assert " 2: the log says" in note
+    assert note.startswith("acc_norm of 1 of 8 items differs from")
+    assert " 2: the log has" in note
     assert unused(run_of(rows, tmp_path / "others")) == (note,)
 
 
@@ -373,8 +373,8 @@ def spelled(*rows: dict[str, Any]) -> str:
 
 
 REFUSED = {
-    "cut off in a line": (spelled(*samples(3))[:-100], r"line 3: no JSON.*cut off"),
-    "cut off in the first line": (spelled(sample(0))[:-100], "line 1: no JSON"),
+    "cut off in a line": (spelled(*samples(3))[:-100], r"line 3: not valid JSON.*cut off"),
+    "cut off in the first line": (spelled(sample(0))[:-100], "line 1: not valid JSON"),
     "an odd acc": (
         spelled(*samples(7), sample(7, acc=7.0)),
         r"which choices are right: at doc_id 7 .* acc of 7.0",
@@ -385,10 +385,10 @@ REFUSED = {
     ),
     "infinity": (answered("inf"), "above 0"),
     "a probability": (answered("0.5"), "above 0"),
-    "a word": (answered("much"), "no number"),
+    "a word": (answered("much"), "not a number"),
     "a huge integer": (
         spelled(*samples(3)).replace('"-1.0"', "-1" + "0" * 400),
-        "which is no number",
+        "not a number",
     ),
     "half a character": (spelled(sample(0)).replace(" stone wall", " \\ud800"), "half a character"),
     "an answer in text": (spelled(sample(0, **NO_TEXT)), "log-likelihood"),
@@ -435,7 +435,7 @@ def test_what_has_no_number_is_missing_and_says_why(tmp_path: Path) -> None:
     assert values(run)["sum"][1:] == (5, 3)
     (row,) = (row for row in run.rows() if row.identity.protocol == "stones:sum")
     assert {each.reason for each in row.missing_reasons} == {
-        *("the log says NaN", "the log has no answer for it"),
+        *("the log has NaN", "the log has no answer for it"),
         "the right choice is 9, and there are … choices, counted from 0",
     }
 
@@ -452,13 +452,13 @@ def test_a_task_without_log_likelihoods_in_a_folder_is_left_out_and_named(tmp_pa
 def test_files_of_something_else_no_file_and_no_format(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "some.json"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="no log that is known"):
+    with pytest.raises(DataError, match="not a log of a known format"):
         import_log(path, tmp_path / "run")
     for named, format, error, says in (
         (path, "harness", DataError, None),
         (tmp_path / "none", None, DataError, "does not exist"),
         (tmp_path, "harnes", UsageError, "no format of logs"),
-        ([], None, UsageError, "no file was named"),
+        ([], None, UsageError, "no log was named"),
     ):
         with pytest.raises(error, match=says):
             import_log(named, tmp_path / "run", format=format)
@@ -521,7 +521,7 @@ def test_texts_that_can_not_be_told_apart_are_not_guessed(tmp_path: Path) -> Non
     assert "text" not in state.has
     assert state.subjects == {"": 12}
     path.write_text(json.dumps(rows)[:-40])
-    with pytest.raises(DataError, match="no JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         read_logs([path])
 
 

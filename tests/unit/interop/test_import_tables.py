@@ -243,8 +243,8 @@ ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1
 REFUSED = [
     (TABLE.replace("\n", "\r"), "can't be read as a table"),
     (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before is never closed"),
-    (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', which is no number"),
-    (f"{HEAD}\nq,0,-1,B\nq,1,-2,B\n", "name it as the column choice does"),
+    (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', not a number"),
+    (f"{HEAD}\nq,0,-1,B\nq,1,-2,B\n", "in the column choice"),
     (TABLE.replace("-1", "0.7"), "item '001' of a table, choice 0 has the loglikelihood 0.7"),
     (changed(loglikelihood="much"), "row 1 .*loglikelihood is 'much'"),
     (changed(loglikelihood="0.5"), "above 0"),
@@ -254,8 +254,8 @@ REFUSED = [
     (changed(choice=99_999_999), "choice 1 to 99999999|they count from"),
     (changed(item=""), "no item"),
     (ONE_SLIP, "item 'q2': gold differs between its rows"),
-    (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', which is none of its choices 0, 1"),
-    (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "no number of tokens"),
+    (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', but its choices are 0, 1"),
+    (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "a whole number from 1"),
     (
         "item,choice,loglikelihod,gold\n1,0,-1,0\n",
         r"no column loglikelihood.*did you mean loglikelihod",
@@ -272,7 +272,7 @@ def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"item,choice,loglikelihood,gold\n"])
 def test_empty_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(DataError, match=r"empty|no rows|no log that is known"):
+    with pytest.raises(DataError, match=r"empty|no rows|not a log of a known format"):
         read_logs([tmp_path / "t.csv"])
     with pytest.raises(DataError, match="empty|no rows"):
         read_logs([tmp_path / "t.csv"], "table")
@@ -476,7 +476,7 @@ SEPARATE: dict[str, tuple[Any, str]] = {
         lambda results: results["groups"]["towns"].update({"acc,none": 0.987}),
         "its acc,none is 0.987, and its tasks have",
     ),
-    "absent": (lambda results: None, "absent of 1 of its 3 tasks, such as town_b"),
+    "absent": (lambda results: None, "missing for 1 of its 3 tasks, such as town_b"),
     "kinds": (
         lambda results: results["configs"]["town_a"].update(output_type="loglikelihood"),
         "output types",
@@ -493,7 +493,7 @@ def test_tasks_stay_apart_where_they_are_not_the_group(name: str, tmp_path: Path
     (tmp_path / f"results_{DATE}.json").write_text(json.dumps(results))
     if name == "absent":
         (tmp_path / f"samples_town_b_{DATE}.jsonl").unlink()
-    with pytest.warns(UserWarning, match=f"stay apart.*{says}") if says else nullcontext():
+    with pytest.warns(UserWarning, match=f"separately.*{says}") if says else nullcontext():
         logs = read_logs([tmp_path])
     assert {log.task for log in logs} == {*SIZES} - ({"town_b"} if name == "absent" else set())
 

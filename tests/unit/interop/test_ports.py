@@ -101,7 +101,7 @@ def test_its_verdicts_are_held_against_the_log(
     (run,) = choicewise.import_log(diary(tmp_path, 0.0), tmp_path / "run")
     assert run.manifest.imported is not None
     (note,) = run.manifest.imported.unused
-    assert "hits of 1 of 2 items is another than its own answers give, such as monday" in note
+    assert "hits of 1 of 2 items differs from what its answers give, such as monday" in note
     monkeypatch.setattr(Diary, "verdicts", lambda reader: {"hits": right_if_first})
     (run,) = choicewise.import_log(diary(tmp_path, 0.0), tmp_path / "first")
     assert run.manifest.imported is not None
@@ -116,7 +116,7 @@ def test_a_reader_without_verdicts_has_those_of_the_harness(
     assert run.manifest.imported is not None
     assert "hits" not in HARNESS
     assert run.manifest.imported.unused == (
-        "values hits, of which it is not known how they follow from the answers",
+        "values hits, which can't be recomputed from the answers",
     )
 
 
@@ -134,7 +134,8 @@ def test_a_file_of_two_tools_is_of_the_first(
 def test_a_file_that_no_reader_recognises_names_all(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("?", "utf-8")
     with pytest.raises(
-        DataError, match=r"no log that is known \(harness: .*; diary: a diary .*; table: a table"
+        DataError,
+        match=r"not a log of a known format \(harness: .*; diary: a diary .*; table: a table",
     ):
         recognise(tmp_path / "notes.txt")
 
@@ -150,7 +151,7 @@ def test_a_writer_of_another_package_writes_its_files_and_replaces_its_own(tmp_p
     choicewise.export(run, "values", out, table="first")
     assert out.read_text("utf-8").splitlines() == everything[:2]
     out.write_text("mine", "utf-8")
-    with pytest.raises(UsageError, match="no earlier values export"):
+    with pytest.raises(UsageError, match="not an earlier values export"):
         choicewise.export(run, "values", out)
     with pytest.raises(UsageError, match="did you mean values"):
         choicewise.export(run, "value", out)

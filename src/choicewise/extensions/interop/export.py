@@ -68,7 +68,7 @@ def export(
     opened = _opened(named)
     whole_sweeps = sweeps(name for name in named if not isinstance(name, Run))
     if not opened:
-        raise UsageError("nothing is named that could be exported; name a run folder")
+        raise UsageError("no run was named; name a run folder")
     _refuse_inside(Path(out), opened)
     chosen = [run.choose(protocols) for run in opened]
     lacking: list[str] = []
@@ -117,7 +117,7 @@ def _refuse_inside(out: Path, runs: Sequence[Run]) -> None:
     for run in runs:
         if target.is_relative_to(run.folder.resolve()):
             raise UsageError(
-                f"{out} is in the run folder {run.folder}, which holds the run alone; name a place beside it"
+                f"{out} is in the run folder {run.folder}, which may hold nothing else; choose another folder"
             )
 
 
@@ -141,10 +141,10 @@ def _refuse_unfinished(runs: Sequence[Run]) -> None:
     lines += [f"{run.folder} has damaged blocks" for run in runs if run.evidence.damages]
     if not lines:
         return
-    advice = "finish it by repeating the line that began it, or ask for incomplete runs as they are"
+    advice = "run its command again to finish it, or export incomplete runs as they are"
     if len(lines) == 1:
         raise UsageError(f"{lines[0]}; {advice}")
-    raise UsageError(f"runs are not whole; {advice}", lines)
+    raise UsageError(f"runs are not complete; {advice}", lines)
 
 
 def identity(run: Run) -> str:
@@ -259,7 +259,7 @@ def table_of(writer: Writer, table: str | None) -> str:
     if table not in tables:
         raise UsageError(f"no table {table!r}; {did_you_mean(table, dict.fromkeys(tables))}")
     raise UsageError(
-        f"{writer.name} has no tables to choose among, {' and '.join(sorted(formats))} have; leave the"
+        f"{writer.name} has no tables to choose from, {' and '.join(sorted(formats))} have; leave the"
         " table out"
     )
 
@@ -287,13 +287,13 @@ def _check_file(out: Path, writer: Writer) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; {writer.name} is one file, name it")
     if out.is_symlink() and not out.exists():
-        raise UsageError(f"{out} is a link to nothing; name the file that is to be written")
+        raise UsageError(f"{out} is a broken link; name the file to write")
     if out.exists() and not out.is_file():
-        raise UsageError(
-            f"{out} is a device or a pipe, no file; name a file, which is replaced in one step"
-        )
+        raise UsageError(f"{out} is a device or a pipe; name a file")
     if out.exists() and not writer.replaces(out):
-        raise UsageError(f"{out} is there and no earlier {writer.name} export; choose another name")
+        raise UsageError(
+            f"{out} exists and is not an earlier {writer.name} export; choose another name"
+        )
 
 
 def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) -> None:
@@ -310,7 +310,7 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     mark = _read_mark(target)
     if mark is None:
         raise UsageError(
-            f"{out} holds {_named(sorted(files)) or 'folders'}, no export; choose an empty or new folder"
+            f"{out} holds {_named(sorted(files)) or 'folders'}, not an export; choose an empty or new folder"
         )
     if mark["format"] != name:
         raise UsageError(

@@ -200,7 +200,7 @@ def _select(
     """Return the tasks and groups in the selectors, checked and not loaded, each once."""
     for folder in include:
         if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder; name one with task files")
+            raise UsageError(f"{folder} is not a folder; name a folder of task files")
     names = TaskNames(include)
     selections: dict[str, _Selection] = {}
     for selector in selectors:
@@ -216,7 +216,7 @@ def _select(
             if selection.tree.files != selected.files:
                 files = f"{selection.tree.files[0]} and {selected.files[0]}"
                 raise ProtocolError(
-                    f"two tasks are called {selected.name}, in {files}; ask one at a time"
+                    f"two tasks are called {selected.name}, in {files}; run one at a time"
                 )
             selection.selectors.append(selector)
             if tree.is_tag:
@@ -286,11 +286,11 @@ class _TaskBuild:
         # The harness never changes num_fewshot: 0.
         if shots and len(fixed) == len(self._tasks):
             raise ProtocolError(
-                f"{self.called} says num_fewshot: 0, which the harness never changes; leave out @{SHOTS}={shots}"
+                f"{self.called} has num_fewshot: 0, which the harness never changes; leave out @{SHOTS}={shots}"
             )
         if shots and fixed:
             self.note(
-                f"{len(fixed)} of {len(self._tasks)} tasks say num_fewshot: 0 and stay without shots"
+                f"{len(fixed)} of {len(self._tasks)} tasks have num_fewshot: 0 and stay zero-shot"
             )
         for task in self._tasks:
             number = shots
@@ -304,7 +304,7 @@ class _TaskBuild:
         own_shots = sum(row.own_shot for row in rows)
         if own_shots:
             self.note(
-                f"{own_shots} of {len(rows)} rows of {name} stand among their own shots, as in the harness"
+                f"{own_shots} of {len(rows)} rows of {name} are among their own few-shot examples, as in the harness"
             )
         indices = sum(row.read_as_index for row in rows)
         if indices:
@@ -334,7 +334,7 @@ class _TaskBuild:
             if len(refused) > _LISTED:
                 lines.append(f"and {len(refused) - _LISTED} more")
             raise DataError(
-                f"{self.called}: {len(refused)} rows can't be asked; skip bad items to count them as missing",
+                f"{self.called}: {len(refused)} rows can't be scored; skip bad items to count them as missing",
                 lines,
             )
         split = tasks[0].split
@@ -346,7 +346,7 @@ class _TaskBuild:
                 splits.setdefault(name, []).extend(pool)
         if not splits[split]:
             raise DataError(
-                f"{self.called} holds no row that can be asked, the first because {refused[0].reason}"
+                f"{self.called} has no row that can be scored; the first: {refused[0].reason}"
             )
         read_with = f"lm-eval {harness_version()}: {self._version()}"
         return Dataset(self.called, splits, tuple(refused), read_with=read_with)
@@ -397,7 +397,7 @@ class _TaskBuild:
         output_types = {data.task.OUTPUT_TYPE for data in tasks}
         if len(output_types) > 1:
             raise ProtocolError(
-                f"{self.called} mixes output types {', '.join(sorted(output_types))}; ask its tasks by themselves"
+                f"{self.called} mixes output types {', '.join(sorted(output_types))}; name its tasks one by one"
             )
         ours = _OURS[output_types.pop()]
         computed = list(dict.fromkeys([*names, *ours.computed, ours.metric]))
@@ -423,7 +423,7 @@ class _TaskBuild:
             metrics[name] = {**axes, "aggregation": self._aggregation(name)}
         if metrics:
             return metrics
-        self.note(f"{ours.metric}, which is asked instead, is no metric of its own")
+        self.note(f"{ours.metric} is computed instead, which the task does not have")
         return {ours.metric: {**ours.axes, "aggregation": self._aggregation(ours.metric)}}
 
     def _aggregation(self, metric: str) -> str:
@@ -437,7 +437,7 @@ class _TaskBuild:
                 return "micro"
             return "macro"
         self.note(
-            f"the group says not how {metric} is averaged; here every row counts alike (micro)"
+            f"the group does not define how {metric} is averaged; here every row has the same weight (micro)"
         )
         return "micro"
 
@@ -461,13 +461,13 @@ def _common_axes(name: str, tasks: Sequence[TaskData]) -> Axes:
             axes_of_tasks.append(_probed_axes(name, task, rows))
         elif len(tasks) > 1 and not has_metric:
             raise _NotComputed(
-                f"the task {task.config.task} does not have it; ask tasks by themselves"
+                f"the task {task.config.task} does not have it; name tasks one by one"
             )
         else:
             axes_of_tasks.append(_metric_axes(name, task, rows))
     first = axes_of_tasks[0]
     if any(axes != first for axes in axes_of_tasks):
-        raise _NotComputed("its tasks compute it in different ways; ask them by themselves")
+        raise _NotComputed("its tasks compute it in different ways; name them one by one")
     return first
 
 
@@ -490,10 +490,10 @@ def _metric_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
         raise _NotComputed(f"metric {name} is none of {', '.join(CHOICES)}")
     if task.multiple_input and name not in ("acc", "exact_match"):
         raise _NotComputed(
-            f"metric {name} means nothing where choices are contexts, as their texts are not scored"
+            f"metric {name} is undefined if choices are contexts, because their texts are not scored"
         )
     if name == "acc_mutual_info" and task.multiple_target:
-        raise _NotComputed(f"metric {name} fails in the harness where rows have lists of targets")
+        raise _NotComputed(f"metric {name} fails in the harness if rows have lists of targets")
     axes = CHOICES[name]
     if isinstance(axes, _Lengths):
         return axes.axes(rows)

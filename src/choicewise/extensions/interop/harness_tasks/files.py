@@ -215,11 +215,11 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Position]]:
         if mark is not None:
             where = Position(path, mark.line + 1)
         raise ProtocolError(
-            f"{where}: no valid task file: {error.problem or error.context}"
+            f"{where}: not a valid task file: {error.problem or error.context}"
         ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ProtocolError(
-            f"{path} is no valid task file: {str(error)[:200] or type(error).__name__}"
+            f"{path} is not a valid task file: {str(error)[:200] or type(error).__name__}"
         ) from error
     positions = {}
     for key, _ in node.value:
@@ -227,7 +227,7 @@ def _read(path: Path, code: list[Code]) -> dict[str, tuple[Any, Position]]:
     keys = {}
     for key, value in config.items():
         if not isinstance(key, str):
-            raise ProtocolError(f"{path}: key {key!r} is no text; write it in quotes")
+            raise ProtocolError(f"{path}: key {key!r} is not a text; write it in quotes")
         # Keys of a merge (<<) have no position of their own.
         keys[key] = (value, positions.get(key, Position(path, 1)))
     return keys
@@ -288,7 +288,7 @@ def check_folder(folder: Path) -> None:
             seen.add(path)
             if not path.is_file() or path.stat().st_size > _LARGEST:
                 raise ProtocolError(
-                    f"{path} is no task file, and the harness reads all of {folder}; remove it there"
+                    f"{path} is not a task file, but the harness reads all of {folder}; remove it there"
                 )
             content = path.read_bytes()
             if _depth(content, base) > _DEEPEST:
@@ -414,7 +414,7 @@ def check_tasks(
     known_keys = {*GROUP_KEYS, *_task_keys(), *_STRUCTURE}
     for key in group or ():
         if key not in known_keys:
-            problem = f"group {name}: {key} is no key; {did_you_mean(key, known_keys)}"
+            problem = f"group {name}: {key} is not a key; {did_you_mean(key, known_keys)}"
             problems[problem] = None
     if problems:
         raise ProtocolError.of_problems(list(problems))
@@ -425,8 +425,8 @@ def check_tasks(
         if len(lines) > 24:
             listed.append(f"and {len(lines) - 24} more")
         raise ProtocolError(
-            f"task {name} runs Python code of its files with your rights: read it, and allow task code to ask the "
-            "task all the same",
+            f"task {name} runs Python code of its files with your rights; read it, "
+            "then allow task code",
             listed,
         )
 
@@ -454,17 +454,17 @@ def _problems(leaf: Leaf) -> Iterator[str]:
         unsaid = ""
         if "output_type" not in leaf.keys:
             output_type = "generate_until"
-            unsaid = " (it says none, which means generate_until)"
-        yield f"task {leaf.name} has output type {output_type}; here are asked {' and '.join(OUTPUT_TYPES)}{unsaid}"
+            unsaid = " (it names none, which means generate_until)"
+        yield f"task {leaf.name} has output type {output_type}; it must be {' or '.join(OUTPUT_TYPES)}{unsaid}"
         return
     task_keys = _task_keys() | _STRUCTURE
     problems = []
     for key in leaf.keys:
         if key not in task_keys:
-            problems.append((key, f"{key} is no key of a task; {did_you_mean(key, task_keys)}"))
+            problems.append((key, f"{key} is not a key of a task; {did_you_mean(key, task_keys)}"))
     for key, use in _UNUSED.items():
         if leaf.get(key) is not None:
-            problems.append((key, f"{key}: tasks with {use} are not asked here"))
+            problems.append((key, f"{key}: tasks with {use} can't be run here"))
     for problem in _shot_problems(leaf.get("fewshot_config")):
         problems.append(("fewshot_config", problem))
     for problem in _filter_problems(leaf.get("filter_list")):
@@ -486,7 +486,7 @@ def _shot_problems(config: Any) -> Iterator[str]:
         return
     for key in map(str, config):
         if key not in _shot_keys():
-            yield f"{key} is no key of fewshot_config; {did_you_mean(key, _shot_keys())}"
+            yield f"{key} is not a key of fewshot_config; {did_you_mean(key, _shot_keys())}"
 
 
 def _filter_problems(filters: Any) -> Iterator[str]:

@@ -114,7 +114,7 @@ class TaskNames:
             path = Path(name)
             if not path.is_file():
                 raise ProtocolError(
-                    f"{path} is no file; name a task file, or a task of the harness by its name"
+                    f"{path} is not a file; name a task file or a task of the harness"
                 )
             top = read_task_file(path)
             name = _name_in_file(path, top)
@@ -329,8 +329,9 @@ def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
     reason = f"{type(first).__name__}: {' '.join(str(first).split())[:300]}"
     if any(isinstance(link, absent) for link in chain):
         return DataError(
-            f"task {tree.name}: its data, {_data_names(tree)}, are not there ({reason}); load them once with "
-            "network, or let a task file that includes this one name local files: `dataset_path: json` and "
+            f"task {tree.name}: its data, {_data_names(tree)}, are not on this machine ({reason}); load them "
+            "once with network access, or name local files in a task file that includes this one: "
+            "`dataset_path: json` and "
             "`dataset_kwargs: {data_files: {test: FILE.jsonl}}`"
         )
     if any(isinstance(link, DatasetGenerationError) for link in chain):

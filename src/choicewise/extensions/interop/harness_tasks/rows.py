@@ -261,7 +261,7 @@ def _verify(tasks: Sequence[TaskData], data: Dataset, protocol: Protocol) -> Non
             # A template renders one context for all choices.
             has_context = (request.context(),) == row.contexts
             if not has_context or request.continuations != row.continuations:
-                raise Inexpressible(f"row {number} comes out in another way")
+                raise Inexpressible(f"row {number} is rendered differently")
 
 
 def _request(item: Item, row: TaskRow) -> Request:
@@ -429,7 +429,7 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
     try:
         tokens = list(Environment(keep_trailing_newline=True).lex(template))
     except TemplateSyntaxError as error:
-        raise Inexpressible(f"a template is no valid Jinja ({error.message})") from error
+        raise Inexpressible(f"a template is not valid Jinja ({error.message})") from error
     pieces = []
     expression: list[str] | None = None
     for _, kind, text in tokens:
@@ -450,7 +450,7 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
 def _hole(expression: str) -> _Piece:
     # The name of a hole of ours stands between single braces.
     if not expression or "{" in expression or "}" in expression:
-        raise Inexpressible(f"a hole can't be called {expression!r}")
+        raise Inexpressible(f"a placeholder can't be called {expression!r}")
     return _Piece(expression, is_hole=True)
 
 
@@ -474,7 +474,7 @@ def _task_row(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any
     if task.OUTPUT_TYPE == "loglikelihood":
         target = task.doc_to_target(doc)
         if not isinstance(target, str) or not target:
-            refused = f"its target is {target!r}, and not a text that can be scored"
+            refused = f"its target is {target!r}, not a text that can be scored"
             return TaskRow(doc=doc, refused=refused)
         return TaskRow(
             doc=doc,
@@ -540,7 +540,7 @@ def _choices(task: Any, doc: Mapping[str, Any]) -> tuple[str, ...]:
     choices = task.doc_to_choice(doc)
     is_list = isinstance(choices, list) and bool(choices)
     if not is_list or not all(isinstance(choice, str) for choice in choices):
-        raise _Unusable(f"its choices are {str(choices)[:80]!r}, and not a list of texts")
+        raise _Unusable(f"its choices are {str(choices)[:80]!r}, not a list of texts")
     return tuple(choices)
 
 
@@ -552,12 +552,12 @@ def _gold(target: Any, choices: Sequence[str], several: bool) -> tuple[int, ...]
     takes for a wrong answer, or counts from the end, is refused.
     """
     if isinstance(target, list) and not several:
-        raise _Unusable(f"its target {target!r} is a list, and the first row's is none")
+        raise _Unusable(f"its target {target!r} is a list, but the first row's is not")
     if several and not isinstance(target, list):
-        raise _Unusable(f"its target {target!r} is no list, and the first row's is")
+        raise _Unusable(f"its target {target!r} is not a list, but the first row's is")
     if isinstance(target, str):
         if target not in choices:
-            raise _Unusable(f"its target {target[:80]!r} is none of its choices")
+            raise _Unusable(f"its target {target[:80]!r} is not among its choices")
         return (choices.index(target),)
     indices = target
     if not isinstance(target, list):

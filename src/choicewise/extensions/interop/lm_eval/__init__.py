@@ -4,6 +4,13 @@ from choicewise.errors import UsageError, install_line
 
 NAME = "choicewise"
 
+HELP = (
+    "usage: choicewise lm-eval ARGUMENT...",
+    "Run lm-evaluation-harness with choicewise as a model; all arguments are passed on.",
+    "In your command, replace `lm_eval` by `choicewise lm-eval`, and the model `hf` by `choicewise`.",
+)
+"""Help of the command if the harness is not installed."""
+
 
 def register() -> None:
     """Register the model in the harness.  Raises UsageError if lm_eval is not installed."""
@@ -26,7 +33,16 @@ def run_harness(arguments: list[str]) -> None:
     """Run the harness's command line with ``arguments``, which may end the process."""
     import sys
 
-    register()
+    try:
+        register()
+    except UsageError as error:
+        # The harness prints its own help, with all of its options, if it is installed.
+        if arguments not in (["--help"], ["-h"]):
+            raise
+        from choicewise.cli.terminal import show
+
+        show(*HELP, error.message)
+        return
     from lm_eval.__main__ import cli_evaluate
 
     sys.argv = ["lm-eval", *arguments]

@@ -529,13 +529,13 @@ class Generator:
                 )
             tokens, dropped = cut(tokens, self._engine.window - room, start=True)
             if not len(tokens):
-                raise ModelError(f"{name}: its context has no tokens to go on from")
+                raise ModelError(f"{name}: its context has no tokens to continue")
             contexts.append(tokens)
             cut_count += dropped > 0
         if cut_count:
             print_line(
-                f"choicewise: of {cut_count} of {len(texts)} contexts the beginning was cut off, so that the "
-                "answer fits"
+                f"choicewise: {cut_count} of {len(texts)} contexts were cut at their start, to leave "
+                "room for the answer"
             )
         return contexts
 

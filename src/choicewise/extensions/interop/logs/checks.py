@@ -86,7 +86,7 @@ class Checks:
             self._checked[name] += 1
             if abs(recorded - computed) > ROUNDING:
                 self._wrong[name] += 1
-                example = f"{item.id}: the log says {recorded:g}, its answers {computed:g}"
+                example = f"{item.id}: the log has {recorded:g}, its answers give {computed:g}"
                 self._examples.setdefault(name, example)
 
     def notes(self) -> tuple[str, ...]:
@@ -97,12 +97,12 @@ class Checks:
         notes = {}
         for name, count in self._wrong.items():
             notes[name] = (
-                f"{name} of {count:,} of {self._checked[name]:,} items is another than its own answers give, "
+                f"{name} of {count:,} of {self._checked[name]:,} items differs from what its answers give, "
                 f"such as {self._examples[name]}"
             )
         if "acc" in notes:
             raise DataError(
-                f"the {self._log.tool} log of {self._log.model} on {self._log.task} does not agree with itself: "
+                f"the {self._log.tool} log of {self._log.model} on {self._log.task} contradicts itself: "
                 f"{notes['acc']}"
             )
         return tuple(notes.values())
@@ -128,7 +128,7 @@ class Checks:
         if not self._unknown:
             return ()
         names = ", ".join(sorted(self._unknown))
-        return (f"values {names}, of which it is not known how they follow from the answers",)
+        return (f"values {names}, which can't be recomputed from the answers",)
 
 
 def _value_of(total: str, values: Iterable[str]) -> str | None:
@@ -181,7 +181,7 @@ def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
                 f"the right choice is {index}, and there are {len(choices)} choices, counted from 0"
             )
     if not item.gold:
-        missing = "the log does not say which choice is right"
+        missing = "the log does not name the right choice"
     return replace(item, choices=tuple(choices), gold=tuple(sorted(set(gold))), missing=missing)
 
 
@@ -203,7 +203,7 @@ def _checked_choice(choice: LoggedChoice, where: str) -> LoggedChoice:
     if choice.loglikelihood is None:
         return replace(choice, missing="the log has no log-likelihood of it")
     if math.isnan(choice.loglikelihood):
-        return replace(choice, loglikelihood=None, missing="the log says NaN")
+        return replace(choice, loglikelihood=None, missing="the log has NaN")
     if choice.unconditional is not None and math.isnan(choice.unconditional):
         return replace(choice, unconditional=None)
     return choice

@@ -55,7 +55,7 @@ def recognise(path: Path) -> LogReader:
             return reader
     formats = "; ".join(f"{reader.name}: {reader.summary}" for reader in readers())
     raise DataError(
-        f"{path} is no log that is known ({formats}); name its format, or write the columns of a table"
+        f"{path} is not a log of a known format ({formats}); name its format, or convert it to a table"
     )
 
 
@@ -96,11 +96,11 @@ def number(cell: Any, where: str) -> float | None:
     if isinstance(cell, str) and cell.strip().lower() in NOTHING:
         return None
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
-        raise DataError(f"{where} is {_short(cell)}, which is no number")
+        raise DataError(f"{where} is {_short(cell)}, not a number")
     try:
         value = float(cell)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{where} is {_short(cell)}, which is no number") from error
+        raise DataError(f"{where} is {_short(cell)}, not a number") from error
     if math.isnan(value):
         return None
     return value
@@ -117,7 +117,7 @@ def flag(cell: Any, where: str) -> bool | None:
     if text in NOTHING:
         return None
     if text not in _FLAGS:
-        raise DataError(f"{where} is {_short(cell)}, which is neither true nor false")
+        raise DataError(f"{where} is {_short(cell)}, not true or false")
     return _FLAGS[text]
 
 
@@ -191,7 +191,7 @@ def json_value(data: bytes, name: str) -> Any:
         return read_json(data.decode("utf-8-sig"))
     except ValueError as error:
         raise DataError(
-            f"{name} is no JSON: {_reason(error)}; was it cut off? copy it again"
+            f"{name} is not valid JSON: {_reason(error)}; was it cut off? copy it again"
         ) from error
 
 
@@ -285,7 +285,7 @@ class _Parts:
     def _error(self, reason: str) -> DataError:
         position = self._before + self._position
         return DataError(
-            f"{self._name} is no JSON after character {position}: {reason}; was it cut off? copy it again"
+            f"{self._name} is not valid JSON after character {position}: {reason}; was it cut off? copy it again"
         )
 
 
@@ -304,8 +304,8 @@ def laid_out_by(tool: str, path: Path) -> Iterator[None]:
         yield
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise DataError(
-            f"{path} is laid out otherwise than the releases of {tool} that are read ({type(error).__name__}: {error});"
-            " is it of another version, or edited?"
+            f"{path} does not have the layout of the releases of {tool} that can be imported "
+            f"({type(error).__name__}: {error}); is it of another version, or edited?"
         ) from error
 
 
@@ -333,9 +333,9 @@ def parsed(line: str, where: str) -> dict[str, Any]:
         cut = ""
         if not line.endswith("\n"):
             cut = ", and the file ends there; was its writing cut off? Copy it again"
-        raise DataError(f"{where}: no JSON ({error}){cut}") from error
+        raise DataError(f"{where}: not valid JSON ({error}){cut}") from error
     if not isinstance(row, dict):
-        raise DataError(f"{where}: no JSON object, but {type(row).__name__}")
+        raise DataError(f"{where}: not a JSON object, but {type(row).__name__}")
     return row
 
 
@@ -403,7 +403,7 @@ def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], An
     listed = whole(path)
     for number, row in enumerate(listed):
         if not isinstance(row, dict):
-            raise DataError(f"{path}: entry {number} (counted from 0) is no JSON object")
+            raise DataError(f"{path}: entry {number} (counted from 0) is not a JSON object")
     for number, row in enumerate(listed):
         places.append((key(row, f"{path}, entry {number}"), number))
     return Rows(path, sorted(places), listed)
@@ -429,7 +429,7 @@ class Packed:
         # A small archive may unpack to terabytes if its members share their bytes.
         size = sum(member.compress_size for member in archive.infolist())
         if size > path.stat().st_size:
-            raise DataError(f"{path} holds members that overlap, which no log has; don't open it")
+            raise DataError(f"{path} has overlapping members, as no log does; don't open it")
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member.  Raises DataError if it is damaged, encrypted or large."""
@@ -485,7 +485,7 @@ def unpacked(path: Path) -> Iterator[Packed]:
             yield Packed(path, archive, file)
     except zipfile.BadZipFile as error:
         raise DataError(
-            f"{path} is no zip archive, or cut off: {error}; copy the log again"
+            f"{path} is not a zip archive, or was cut off: {error}; copy the log again"
         ) from error
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror or error}") from error

@@ -112,7 +112,7 @@ def _try_group(group: str, results: Results, files: Sequence[SamplesFile]) -> Lo
         return _group_log(group, results, part_of_task)
     except Separate as reason:
         warn(
-            f"{results.path.name}: the tasks of group {group} stay apart, because {reason}",
+            f"{results.path.name}: the tasks of group {group} are imported separately, because {reason}",
             stacklevel=3,
         )
         return None
@@ -151,7 +151,7 @@ def samples_of(path: Path) -> list[Path]:
         files = list(filter(_is_samples, _files(path)))
         if not files:
             raise DataError(
-                f"{path} holds no samples of lm-evaluation-harness; it writes them where samples are logged"
+                f"{path} holds no samples of lm-evaluation-harness; run it so that it logs samples"
             )
         return files
     if _is_samples(path) or not _is_results(path):
@@ -162,7 +162,7 @@ def samples_of(path: Path) -> list[Path]:
     files = list(filter(_is_samples, beside))
     if not files:
         raise DataError(
-            f"{path} holds totals alone, and no samples of the same run lie beside it: there is nothing to score again"
+            f"{path} holds only totals, and no samples of its run are beside it: nothing can be scored again"
         )
     return files
 
@@ -317,7 +317,7 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
     absent = [task for task in leaves if task not in part_of_task]
     if absent:
         raise Separate(
-            f"samples that can be used are absent of {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
+            f"usable samples are missing for {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
         )
     # Scores of different output types have no common average.
     output_types = sorted({str(results.config(task).get("output_type")) for task in leaves})
@@ -639,7 +639,7 @@ def read_results(path: Path) -> Results:
     content = whole(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise DataError(
-            f"{path} is no results file of lm-evaluation-harness 0.4: it has no results"
+            f"{path} is not a results file of lm-evaluation-harness 0.4: it has no results"
         )
     return Results(path, content)
 

@@ -213,7 +213,8 @@ def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
     doc_id = index(row.get("doc_id"))
     if doc_id is None or "resps" not in row:
         raise DataError(
-            f"{where} is no sample of lm-evaluation-harness 0.4: it has no doc_id and resps; is it of another version?"
+            f"{where} is not a sample of lm-evaluation-harness 0.4: it has no doc_id and "
+            "resps; is it of another version?"
         )
     name = row.get("filter")
     if not isinstance(name, str):
@@ -350,14 +351,14 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
         return LoggedChoice(text=text, missing="the log has no answer for it")
     if not isinstance(answer, list) or len(answer) != 2:
         raise NoLikelihoods(
-            f"{where}: its answer is {str(answer)[:60]!r}, and no log-likelihood with whether it is greedy; only tasks "
+            f"{where}: its answer is {str(answer)[:60]!r}, not a log-likelihood and a greedy flag; only tasks "
             "of the output types multiple_choice and loglikelihood have these"
         )
     value = number(answer[0], f"{where}: its log-likelihood")
     greedy = flag(answer[1], f"{where}: is_greedy")
     missing = None
     if value is None:
-        missing = "the log says NaN"
+        missing = "the log has NaN"
     return LoggedChoice(loglikelihood=value, text=text, greedy=greedy, missing=missing)
 
 
@@ -448,7 +449,7 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
         rules = [rule for rule in rules if _fits(sample, rule.read(sample, options))]
         if not rules:
             raise DataError(
-                f"{path}: it can't be read which choices are right: {_objection(sample, options)}"
+                f"{path}: can't tell which choices are right: {_objection(sample, options)}"
             )
         # The first of the rules that are left is the one nearest to the harness.
         scan.gold = rules[0]

@@ -377,7 +377,7 @@ class _States:
 
     def _add(self, state: Any, where: str) -> None:
         if not isinstance(state, dict):
-            raise DataError(f"{where} is no object; it is no scenario state of HELM")
+            raise DataError(f"{where} is not an object; it is not a scenario state of HELM")
         group, instance = new_instance(state, where, self.subject)
         instance = self.instances.setdefault(group, {}).setdefault(instance.id, instance)
         self._check_method()
@@ -417,7 +417,7 @@ def _judged(folder: Path) -> dict[tuple[int, str, str], dict[str, float]] | None
     judged: dict[tuple[int, str, str], dict[str, float]] = {}
     for _, instance in parts(path, ""):
         if not isinstance(instance, dict):
-            raise DataError(f"{path} holds no list of instances; it is no file of HELM")
+            raise DataError(f"{path} holds no list of instances; it is not a file of HELM")
         trial = int(instance.get("train_trial_index") or 0)
         key = (trial, perturbation(instance), str(instance.get("instance_id")))
         values = judged.setdefault(key, {})
@@ -479,7 +479,7 @@ def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Gr
     """Return the instance of a request, without its answer.  Raises DataError if it is no item."""
     given = state.get("instance")
     if not isinstance(given, dict) or not given.get("id"):
-        raise DataError(f"{where} is about no instance with an id; it is no request state of HELM")
+        raise DataError(f"{where} has no instance with an id; it is not a request state of HELM")
     references = objects_among(given.get("references"))
     if len(references) < 2:
         raise DataError(
@@ -569,7 +569,7 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     prompt = _prompt(state)
     if not prompt.endswith(reference) or not reference:
         return LoggedChoice(
-            missing="the prompt does not end with the reference, so its tokens can't be told"
+            missing="the prompt does not end with the reference, so its tokens can't be found"
         )
     text = reference
     if prompt.endswith(f" {reference}"):
@@ -629,7 +629,7 @@ def answered(state: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | 
         return None, "the request was never sent"
     if not result.get("success", True):
         # Its message may hold an address with a secret.
-        return None, "the request failed; the scenario state says why"
+        return None, "the request failed; the scenario state has the reason"
     completions = objects_among(result.get("completions"))
     if not completions:
         return None, "the log has no completion"

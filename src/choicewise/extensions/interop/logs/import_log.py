@@ -139,7 +139,7 @@ def read_logs(
     :class:`Unreadable` items if there are others.
     """
     if not paths:
-        raise UsageError("no file was named; name the logs, or the folders that hold them")
+        raise UsageError("no log was named; name files, or folders of logs")
     paths_of_reader: dict[LogReader, list[Path]] = {}
     for path in paths:
         if format:
@@ -172,7 +172,7 @@ def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Lo
         if first is not log:
             raise UsageError(
                 f"two of the logs{_which(first, log)} are of {log.model} on {log.task}; import them one by one into "
-                "folders of their own, and name model and task where the files don't"
+                "folders of their own, and name model and task if the files don't"
             )
     return new_logs
 
@@ -322,7 +322,7 @@ def _refuse_others(out: Path, wanted: Manifest) -> None:
     manifest = read_manifest(out)
     if manifest.imported is None:
         raise StoreError(
-            f"{out} holds a run of {manifest.model.name} that was asked here; choose another folder"
+            f"{out} holds a run of {manifest.model.name} that was computed here; choose another folder"
         )
     has_model = manifest.model.digest == wanted.model.digest
     if not has_model or manifest.dataset.digest != wanted.dataset.digest:
@@ -500,7 +500,7 @@ def _refuse_repeated(log: Log, ids: NDArray[np.uint64]) -> None:
     first = next(item.id for item in log.items if _id_digest(item) in repeated)
     raise DataError(
         f"the {log.tool} log of {log.model} on {log.task} has item {first!r} twice; is it of two "
-        f"models or two runs? ({len(repeated):,} ids stand more than once)"
+        f"models or two runs? ({len(repeated):,} ids are repeated)"
     )
 
 
@@ -751,7 +751,7 @@ def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
     is_readable = any(not isinstance(log.items, Unreadable) for log in logs)
     if is_readable and not any(map(_has_text, first_items)):
         raise DataError(
-            "the log has no texts of the choices, so that there are no tokens to count; leave the tokenizer out"
+            "the log has no texts of the choices to count tokens of; leave the tokenizer out"
         )
     return new_logs
 

@@ -87,7 +87,7 @@ def _archive(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
             header = "_journal/start.json"
         else:
             raise DataError(
-                f"{path} has neither header.json nor _journal/start.json; it is no log of Inspect"
+                f"{path} has neither header.json nor _journal/start.json; it is not a log of Inspect"
             )
         names = [
             name for name in archive.names if name.startswith("samples/") and name.endswith(".json")
@@ -121,7 +121,7 @@ def _items(path: Path, samples: Iterable[Any]) -> list[tuple[int, LoggedItem]]:
 def _logs(path: Path, header: Any, samples: Sequence[tuple[int, LoggedItem]]) -> Iterator[Log]:
     """Yield a log for each epoch of the ``samples``."""
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
-        raise DataError(f"{path} does not say what was evaluated; it is no log of Inspect")
+        raise DataError(f"{path} does not say what was evaluated; it is not a log of Inspect")
     check(path, header, len(samples))
     items_of_epoch: dict[int, list[LoggedItem]] = {}
     for epoch, item in samples:
@@ -187,7 +187,7 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     if status != "success" and not is_whole:
         raise DataError(
             f"{path} has status {status} and {samples} of {expected or 'an unknown number of'} samples;"
-            " those that came first are no sample of all: finish it with `inspect eval-retry`"
+            " the first samples are not a random sample: finish it with `inspect eval-retry`"
         )
 
 
@@ -267,7 +267,7 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
     no multiple-choice question.
     """
     if not isinstance(sample, dict) or "id" not in sample:
-        raise DataError(f"{where} is no sample of Inspect: it has no id")
+        raise DataError(f"{where} is not a sample of Inspect: it has no id")
     options = sample.get("choices")
     if not isinstance(options, list) or not options:
         raise DataError(
@@ -370,7 +370,7 @@ def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
         kind = "of no kind"
         if match:
             kind = match[0]
-        return f"the sample ended in an error ({kind}), of which the log says more"
+        return f"the sample ended in an error ({kind}); the log has the details"
     if sample.get("invalidation"):
         return "the sample was marked invalid in the log"
     if len(gold) > 1:

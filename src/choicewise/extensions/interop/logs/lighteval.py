@@ -72,7 +72,7 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
             # The other tasks are kept.
             log = Log(tool="lighteval", model=model, task=name, items=Unreadable(error))
         if log is None:
-            other_tasks.append(f"{parts[0].name} is no multiple choice")
+            other_tasks.append(f"{parts[0].name} is not multiple choice")
         else:
             logs.append(log)
     if not logs:
@@ -125,7 +125,7 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
             # The first row decides whether the task is multiple choice.
             if item is None and items:
                 raise DataError(
-                    f"{where} is no multiple choice, and those before it are; is it of two tasks?"
+                    f"{where} is not multiple choice, but the rows before it are; is it of two tasks?"
                 )
             if item is None:
                 return None
@@ -192,7 +192,7 @@ def _item(row: Detail, subject: str, where: str) -> LoggedItem | None:
         return None
     if not all(isinstance(index, int) for index in row.gold):
         raise DataError(
-            f"{where} has gold {list(row.gold)}; it is an index, or a list of them, counted from 0"
+            f"{where} has gold {list(row.gold)}; it must be an index or a list of indices, counted from 0"
         )
     return LoggedItem(
         id=row.id,
@@ -315,7 +315,7 @@ def detail(row: Mapping[str, Any], number: int, where: str) -> Detail:
         return _since_0_10(row, number)
     if "predictions" not in row:
         raise DataError(
-            f"{where} has neither the column predictions nor doc; it is no row of lighteval's details"
+            f"{where} has neither the column predictions nor doc; it is not a row of lighteval's details"
         )
     return _until_0_9(row, number, where)
 
@@ -401,7 +401,7 @@ def _value(cell: str, where: str) -> Any:
             return literal_eval(spelled)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
-    raise DataError(f"{where} holds no value of Python: {cell[:40]!r}")
+    raise DataError(f"{where} is not a Python literal: {cell[:40]!r}")
 
 
 def _text(cell: Any) -> str | None:
@@ -452,12 +452,12 @@ def read_task(path: Path, results: Path | None) -> Task:
     if file:
         content = whole(file)
     if not isinstance(content, dict) or not isinstance(content.get("config_general"), dict):
-        raise DataError(f"{file} is no file of results of lighteval: it has no config_general")
+        raise DataError(f"{file} is not a results file of lighteval: it has no config_general")
     with laid_out_by("lighteval", file or path):
         totals = content.get("results") or {}
         if results and name not in totals:
             raise DataError(
-                f"{results} says nothing of the task {name}; it belongs to other details"
+                f"{results} has no results of the task {name}; it belongs to other details"
             )
         general = content["config_general"]
         config = general.get("model_config") or {}

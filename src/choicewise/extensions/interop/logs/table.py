@@ -195,7 +195,7 @@ def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
     if cell not in (None, ""):
         tokens = index(cell)
         if tokens is None or tokens < 1:
-            raise DataError(f"{where}: tokens is {cell!r}, which is no number of tokens from 1 up")
+            raise DataError(f"{where}: tokens is {cell!r}; it must be a whole number from 1")
     return LoggedChoice(
         loglikelihood=row["loglikelihood"],
         text=row.get("text"),
@@ -471,8 +471,9 @@ def golds_of(table: Table) -> tuple[str, Golds]:
     if cells.issubset(_TRUE + _FALSE) and _differs_everywhere(table):
         return ("1 on the rows of right choices, 0 on the others", _flagged)
     raise DataError(
-        f"{table.path}, item {items[row].as_py()!r}: gold differs between its rows, and in other items it does not, or "
-        "it is something else than 0 and 1; write the right choice on every row of an item, or true and false on all"
+        f"{table.path}, item {items[row].as_py()!r}: gold differs between its rows, "
+        "but not in other items, or is not 0 or 1; write the right choice on every row of an item, "
+        "or true and false on all"
     )
 
 
@@ -506,8 +507,8 @@ def _named(rows: Sequence[dict[str, Any]], labels: Sequence[str], where: str) ->
     for name in names:
         if name not in labels:
             raise DataError(
-                f"{where}: gold is {name!r}, which is none of its choices "
-                f"{', '.join(labels)}; name it as the column choice does"
+                f"{where}: gold is {name!r}, but its choices are "
+                f"{', '.join(labels)}; write it as in the column choice"
             )
     return tuple(map(labels.index, names))
 
@@ -523,5 +524,5 @@ def _list(cell: str | None, where: str) -> list[str]:
         # Python spells a list of texts with single quotes.
         values = json.loads(text.replace("'", '"'))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: gold is {text[:60]!r}, which is no list") from error
+        raise DataError(f"{where}: gold is {text[:60]!r}, not a list") from error
     return [str(value).strip() for value in values]

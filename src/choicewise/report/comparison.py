@@ -24,6 +24,7 @@ from choicewise.results.compare import (
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
+from choicewise.scoring import significance
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
 from choicewise.table import Column, Table, written
@@ -174,25 +175,34 @@ def protocols_sentence(comparisons: Sequence[Comparison]) -> str:
     if most < FEWEST:
         items = counted(most, "item")
         return f"{items} {are(most)} too few to tell A and B apart."
-    wins = {"A": 0, "B": 0}
-    adjusted = holm([comparison.test.p for comparison in tested]).tolist()
-    for comparison, p in zip(tested, adjusted, strict=True):
-        if is_significant(p, comparison.difference.n) and not comparison.open:
-            better, worse = _order(comparison)
-            credited = METRICS[comparison.left.metric].credited
-            wins[better if credited else worse] += 1
+    wins = _wins(tested)
     tests = f"{len(tested)} protocols"
     rest = "" if len(tested) == count else f" {count - len(tested)} more can't be compared."
     if not any(wins.values()):
         return f"No significant difference between A and B under any of {tests}.{rest}"
     if wins["A"] and wins["B"]:
         wins_text = f"A is better under {wins['A']} and B under {wins['B']} of {tests}"
-        return f"It depends on the protocol: {wins_text} (p ≤ {LEVEL}, Holm).{rest}"
+        return f"It depends on the protocol: {wins_text} (p ≤ {significance.LEVEL}, Holm).{rest}"
     better, worse = ("A", "B") if wins["A"] else ("B", "A")
     return (
-        f"{better} is better than {worse} under {wins[better]} of {tests} (p ≤ {LEVEL}, Holm),"
+        f"{better} is better than {worse} under {wins[better]} of {tests} (p ≤ {significance.LEVEL}, Holm),"
         f" and worse under none.{rest}"
     )
+
+
+def _wins(tested: Sequence[Comparison]) -> dict[str, int]:
+    """Count under how many protocols A and B are significantly better, corrected for all tests."""
+    wins = {"A": 0, "B": 0}
+    adjusted = holm([comparison.test.p for comparison in tested]).tolist()
+    for comparison, p in zip(tested, adjusted, strict=True):
+        if not is_significant(p, comparison.difference.n) or comparison.open:
+            continue
+        better, worse = _order(comparison)
+        # Of a loss, such as brier, less is better.
+        if not METRICS[comparison.left.metric].credited:
+            better = worse
+        wins[better] += 1
+    return wins
 
 
 def _is_testable(comparison: Comparison) -> bool:

@@ -15,7 +15,7 @@ from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
-from choicewise.report.comparison import comparison_lines
+from choicewise.report.comparison import comparison_lines, protocols_sentence
 from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
 from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
 from choicewise.results.rows import text_id
@@ -374,6 +374,20 @@ def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
         with pytest.raises(UsageError, match=reason):
             comparisons(run, right, protocols)
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
+
+
+def test_the_verdict_over_protocols_is_corrected_for_all_tests(run: Run) -> None:
+    compared = one(run, run, "mmlu/original")
+    better = replace(
+        compared,
+        verdict="comparable",
+        difference=replace(compared.difference, value=-0.5, n=100),
+        test=replace(compared.test, p=0.02),
+    )
+    assert protocols_sentence([better]).startswith("B is better than A under 1 of 1 protocols")
+    assert "p ≤ 0.05" in protocols_sentence([better])
+    assert protocols_sentence([better] * 3).startswith("No significant difference")
+    assert "same measurement" in protocols_sentence([compared])
 
 
 @pytest.mark.costly("half a second where the first of its file pays for imports")

@@ -337,7 +337,7 @@ class Statistic(Port):
 
 
 class PairStatistic(Port):
-    """Add a figure of two measurements that ``choicewise compare A B`` prints below their
+    """Add a figure of two measurements that ``choicewise compare A B --ids`` prints below their
     difference.
 
     JSON has it under its ``name``. It is measured where both runs were asked the same tokens under

@@ -184,7 +184,7 @@ def test_a_model_that_states_no_window_is_given_one_and_another_is_another_measu
 ) -> None:
     for verb in (["check"], ["score", "--context", "a", "--choice", " b"]):
         asked = [*verb, "--model", windowless, "--json"]
-        assert "as the window" in choicewise(*asked, code=ModelError.exit_code).stderr
+        assert "window 2048" in choicewise(*asked, code=ModelError.exit_code).stderr
         found = choicewise(*asked, "--window", "32", code=0)
         assert verb != ["check"] or json.loads(found.stdout)["depth"] == 32
         choicewise(*asked, "--window", "0", code=2)

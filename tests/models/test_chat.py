@@ -292,9 +292,7 @@ def test_the_file_of_a_template_is_that_of_transformers(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=reason):
             read_chat_template(model("bad", stated))
     (folders[2] / "chat_template.jinja").write_text("x" * (LONGEST + 1))
-    with pytest.raises(
-        ModelError, match=r"not a chat template: it has .* bytes, and at most 1,048,576 are read"
-    ):
+    with pytest.raises(ModelError, match=r"chat_template.jinja .*1,048,577 bytes.*1,048,576"):
         read_chat_template(folders[2])
 
 

@@ -227,7 +227,8 @@ def test_the_statistic_of_two_runs_and_the_chart_of_the_page_are_used(
 ) -> None:
     for name, model in {"one": HashModel(), "other": HashModel(1)}.items():
         evaluate(model=model, data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / name)
-    assert "the same choice is predicted for " in ran(stranger, tmp_path, "compare", "one", "other")
+    told = ran(stranger, tmp_path, "compare", "one", "other", "--ids")
+    assert "the same choice is predicted for " in told
     ran(stranger, tmp_path, "plot", "one", "sizes", "--out", "sizes.json")
     assert json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))[
         "description"

@@ -287,7 +287,7 @@ def test_a_statistic_of_a_pair_stands_below_its_comparison(
     folders: list[Path], stranger: list[Port]
 ) -> None:
     stranger.append(example(PairStatistic))
-    told = choicewise("compare", *folders, code=0).stdout
+    told = choicewise("compare", *folders, "--ids", code=0).stdout
     assert told.splitlines()[-1].startswith("the same choice is predicted for ")
     (compared,) = json.loads(choicewise("compare", *folders, "--json", code=0).stdout)
     assert 0 <= compared["agreement"] <= 1

@@ -19,6 +19,7 @@ from choicewise.page.charts.kinds import draw
 from choicewise.page.document import Content, document, inside_items
 from choicewise.page.study import read_study
 from choicewise.results.run import Run
+from choicewise.running.observe import CUT_THOUGHT
 from choicewise.util.text import percent
 from tests.helpers.commands import choicewise
 from tests.helpers.page_runs import Page
@@ -142,7 +143,7 @@ def test_thoughts_of_both_kinds_are_never_together_and_what_was_cut_is_beside(ru
     assert whole.n + closed.n == 40
     (reason,) = free.missing
     assert (free.n + reason.count, free.closed) == (40, 0)
-    assert reason.reason.startswith("the thought was cut before its end")
+    assert reason.reason == CUT_THOUGHT
     row = {row.identity.protocol: row for row in run.rows()}
     assert row["free"].value == pytest.approx(free.points[-1].accuracy)
     assert row["half"].value == pytest.approx(free.points[2].accuracy)
@@ -183,7 +184,7 @@ def test_the_report_says_it_in_words_and_in_json(run: Run) -> None:
     assert shares[0]["rows"][2]["accuracy"] == known[0].points[2].accuracy
     assert shares[0]["model"] == "thinker"
     refused = choicewise("report", run.folder, "along", "audit", code=2)
-    assert "ask for one at a time" in refused.stderr
+    assert "along and audit" in refused.stderr
 
 
 @pytest.mark.costly("a page is drawn")

@@ -151,7 +151,7 @@ def test_two_models_are_compared_item_by_item_and_less_is_better(runs):
                 and o.identity.model != row.identity.model
             )
             assert (row.ranks.rank or 0) <= (other.ranks.rank or 0) or row.value > other.value
-    with pytest.raises(UsageError, match="numbers of two kinds"):
+    with pytest.raises(UsageError, match="acc and brier"):
         comparisons(runs["a"], None, ["mmlu/olmes-mcf", "mmlu/olmes-mcf@metric=brier"])
 
 

@@ -438,9 +438,9 @@ def array(task: int, count: int, least: int = 1, **more: int) -> dict[str, str]:
 SHARES: Mapping[str, tuple[str, Mapping[str, str], Share | str]] = {
     "part": ("2/4", {}, Share(2, 4)),
     "all": ("1/1", {}, Share(1, 1)),
-    "zero": ("0/4", {}, "N at most 9999: 1/4 to 4/4"),
-    "beyond": ("5/4", {}, "N at most 9999: 1/4 to 4/4"),
-    "none": ("0/0", {}, "I from 1 to N"),
+    "zero": ("0/4", {}, "9999.*: 1/4 to 4/4"),
+    "beyond": ("5/4", {}, "9999.*: 1/4 to 4/4"),
+    "none": ("0/0", {}, "part I of N"),
     "letters": ("a/b", {}, "2/4; or slurm"),
     "negative": ("-1/4", {}, "2/4; or slurm"),
     "digits of another script": ("٢/٤", {}, "2/4; or slurm"),

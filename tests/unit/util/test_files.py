@@ -96,5 +96,5 @@ def test_counts_of_people_that_no_question_has_are_an_error(counts: str) -> None
 
 
 def test_a_name_that_is_no_utf_8_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"--out is 'a\\udcff', which is no UTF-8"):
+    with pytest.raises(UsageError, match=r"--out is 'a\\udcff', which is not UTF-8"):
         check_name(os.fsdecode(b"a\xff"), "--out")

@@ -469,11 +469,14 @@ class ServerRecord:
         """Describe what changed: names, and answers that differ by more than noise."""
         compared = [
             ("the model", self.model, now.model),
-            ("the name of the model in answers", self.named, now.named),
             ("its weights", self.root, now.root),
             ("the way of asking", self.route, now.route),
             ("the tokenizer", self.tokenizer, now.tokenizer),
         ]
+        # Answers under the name that was asked for leave ``named`` empty.
+        if self.named != now.named:
+            names = self.named or self.model, now.named or now.model
+            compared.insert(1, ("the name of the model in answers", *names))
         lines = []
         for what, before, after in compared:
             if before != after:

@@ -158,7 +158,7 @@ class BoundedProcess:
             if not part and self._closed:
                 self._give_up("was stopped with its process")
             if not part:
-                self._give_up(_REASONS.get(process.wait(), "stopped its process"))
+                self._give_up(_REASONS.get(process.wait(), "ended unexpectedly"))
             if size > self.limits.answer:
                 self._give_up(f"returns more than {self.limits.answer >> 20} MB")
             parts.append(part)

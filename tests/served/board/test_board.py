@@ -317,7 +317,7 @@ def test_what_can_not_be_read_is_listed_with_its_reason(runs: Path, tmp_path: Pa
     assert told.board.models == ("fake:hash",)
     page = board_page(told, View(), LINKS)
     assert all(word in page for word in ("unreadable", "version 99"))
-    with pytest.raises(StoreError, match="read it with that version"):
+    with pytest.raises(StoreError, match=r"made by Choicewise \d.*; use that version"):
         open_run(tmp_path / "later")
 
 

@@ -55,7 +55,7 @@ def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(process: Hostile
         ("hangs", 0.0, "gives no answer within 0 seconds"),
         ("loops", None, "takes too much processor time"),
         ("eats", None, "takes more than 1024 MB of memory"),
-        ("dies", None, "stopped its process"),
+        ("dies", None, "ended unexpectedly"),
         ("floods", None, "returns more than 0 MB"),
     ):
         with pytest.raises(LimitExceeded, match=words):
@@ -75,7 +75,7 @@ def test_a_run_that_harms_whoever_reads_it_costs_itself_alone(
         "hangs-at-look": "gives no answer within 0 seconds",
         "hangs-at-read": "gives no answer within 0 seconds",
         "eats": "takes more than 1024 MB of memory",
-        "dies": "stopped its process",
+        "dies": "ended unexpectedly",
     }
     write_run(tmp_path / "b" / "hash", protocols=["mmlu/original"])
     for name in harmful:

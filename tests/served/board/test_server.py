@@ -113,6 +113,7 @@ def test_json_page_and_csv_show_the_same_numbers(board: Served) -> None:
     assert len(rows) == 24
 
 
+@pytest.mark.usefixtures("addresses")  # the page between two requests does not change any more
 def test_head_and_what_is_known_are_answered_without_content(board: Served) -> None:
     get, head = board.ask("/"), board.ask("/", method="HEAD")
     assert (head.status, head.body, head.headers["content-length"]) == (

@@ -157,6 +157,14 @@ def test_a_long_text_without_a_break_is_searched_in_linear_time(text: str) -> No
     assert holds_secret(f"{text}https://user:{HIDDEN}@example.org/data.jsonl")
 
 
+REFUSED = "is an address .*CHOICEWISE_API_KEY.*HF_TOKEN"
+
+
+def repeated(error: ChoicewiseError) -> bool:
+    """Whether the secret is in any part of what the command prints of ``error``."""
+    return HIDDEN in f"{error!r} {error} {vars(error)}"
+
+
 RUN = ["run", "--protocol", "options/cloze:sum"]
 FAKE = ["--model", "fake:hash"]
 DATA = ["--data", "d.jsonl"]
@@ -193,11 +201,9 @@ def test_a_command_line_is_refused_without_repeating_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for text in SECRET:
-        with pytest.raises(
-            ChoicewiseError, match=f"^{named} is an address with a login or a key in it"
-        ) as raised:
+        with pytest.raises(ChoicewiseError, match=f"^{named} {REFUSED}") as raised:
             invoke([word.replace("{}", text) for word in line])
-        assert HIDDEN not in repr(raised.value)
+        assert not repeated(raised.value)
     told = capsys.readouterr()
     assert HIDDEN not in told.out + told.err
     assert [*tmp_path.iterdir()] == []
@@ -240,11 +246,9 @@ def test_python_refuses_it_without_repeating_it(
         lambda: sweep(Job(data=(DataChoice(path=text),), protocols=("options/cloze",)), "all"),
     ]
     for call in calls:
-        with pytest.raises(
-            ChoicewiseError, match="an address with a login or a key in it"
-        ) as raised:
+        with pytest.raises(ChoicewiseError, match=REFUSED) as raised:
             call()
-        assert HIDDEN not in repr(raised.value)
+        assert not repeated(raised.value)
     assert [each.name for each in tmp_path.iterdir()] == ["d.jsonl"]
 
 

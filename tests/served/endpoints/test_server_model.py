@@ -390,14 +390,15 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
     assert plausible(HASH).text == asked.text
     for ability, reason in (
         (TOP_ONLY, "not longer continuations"),
-        (CHAT_ONLY, "gives no log-probabilities"),
+        (CHAT_ONLY, "returns no log-probabilities"),
     ):
         with served(ability, tokenizer="bytes" if ability.completions else None) as model:
             answer = plausible(model)
         assert answer.true is None
         assert reason in answer.text
-    said = "' Paris' has -1.00 nats and ' banana' -9.00: the true ending is more likely"
-    assert Plausible(true=-1.0, silly=-9.0).text.endswith(said)
+    said = Plausible(true=-1.0, silly=-9.0).text
+    assert "' Paris' has -1.00 nats" in said
+    assert "' banana' -9.00: the true ending is more likely" in said
     assert (
         "at most -9.00: the true ending is more likely"
         in Plausible(true=-1.0, silly=-9.0, silly_at_most=True).text
@@ -406,7 +407,9 @@ def test_a_true_and_a_silly_ending_are_asked_and_which_is_likelier_is_said(
         "which one is more likely"
         in Plausible(true=-5.0, silly=-5.0, true_at_most=True, silly_at_most=True).text
     )
-    assert "doubt the model" in Plausible(true=-9.0, silly=-1.0).text
+    doubted = Plausible(true=-9.0, silly=-1.0).text
+    assert "is not more likely" in doubted
+    assert "Doubt the model" in doubted
 
 
 CONTEXT = ids(256, *b"Where does it live? Answer:")

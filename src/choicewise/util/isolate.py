@@ -107,7 +107,7 @@ class BoundedProcess:
             process.stdin.write(json.dumps(question).encode() + b"\n")
             process.stdin.flush()
         except OSError:
-            self._give_up("ended by itself")
+            self._give_up(self._why_ended(process.poll()))
         return process
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -155,10 +155,8 @@ class BoundedProcess:
                 self._give_up(f"gives no answer within {seconds:.0f} seconds")
             part = os.read(pipe, 1 << 20)
             size += len(part)
-            if not part and self._closed:
-                self._give_up("was stopped with its process")
             if not part:
-                self._give_up(_REASONS.get(process.wait(), "ended unexpectedly"))
+                self._give_up(self._why_ended(process.wait()))
             if size > self.limits.answer:
                 self._give_up(f"returns more than {self.limits.answer >> 20} MB")
             parts.append(part)
@@ -168,6 +166,12 @@ class BoundedProcess:
         if failure is not None:
             self._give_up(failure)
         return answer
+
+    def _why_ended(self, status: int | None) -> str:
+        if self._closed:
+            return "was stopped with its process"
+        # None: it no longer listens, and is about to end.
+        return _REASONS.get(status or 0, "ended unexpectedly")
 
     def _give_up(self, reason: str) -> NoReturn:
         self._drop()

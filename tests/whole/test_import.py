@@ -82,7 +82,7 @@ LINES = {
     "run --model MODEL --data d --protocol nonsense --out o": STORE,
     "protocols": CATALOGUE,
     "protocols show nonsense": CATALOGUE,
-    "protocols show mmlu/original": CATALOGUE,
+    "protocols show mmlu/original": STORE,  # it renders a prompt, which takes a dataset
     "check --model nowhere": CATALOGUE,
     "data nowhere": STORE,
     "data DATA": REPORT,

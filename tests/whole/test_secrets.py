@@ -118,10 +118,7 @@ class Day:
         out, err = Path(f"{place}.out"), Path(f"{place}.err")
         try:
             eventually(
-                lambda: (
-                    b"Ctrl-C ends it" in out.read_bytes() + err.read_bytes()
-                    or board.poll() is not None
-                )
+                lambda: b"Ctrl-C" in out.read_bytes() + err.read_bytes() or board.poll() is not None
             )
             assert board.poll() is None, out.read_text() + err.read_text()
             (address,) = re.findall(

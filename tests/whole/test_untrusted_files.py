@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -164,7 +165,7 @@ def test_every_reader_ends_and_reports_the_rest(
     else:
         assert models == {"fake:hash", "fake:oracle"}
         assert states["runs/other"] is State.READ
-        assert ("left out" if name == "block" else "the numbers are computed") in told.stderr
+        assert ("left out" if name == "block" else "; recomputing") in told.stderr
 
 
 @pytest.mark.parametrize("harm", [*HARMS, bomb])
@@ -187,7 +188,9 @@ def test_a_record_of_runs_and_a_copy_in_whose_place_something_else_is(
     """The copy counts for nothing, and the next run puts one there."""
     (runs / SWEEP).write_text("{}")
     harm(runs / SWEEP)
-    with pytest.raises(StoreError, match="can't be read: it"):
+    with pytest.raises(
+        StoreError, match=rf"can't read {re.escape(str(runs / SWEEP))}: it (is a|has)"
+    ):
         read_sweep(runs)
     choicewise("doctor", runs, code=DAMAGED if harm is sparse else 0)
     harm(runs / "other" / "manifest.copy.json")
@@ -342,7 +345,7 @@ def test_a_long_table_is_read_in_batches(
     with pytest.raises(StoreError, match="bytes of memory"):
         read_table(path, ITEMS, file_record(path))
     monkeypatch.setattr(budget, "IN_ALL", 2_000_000)
-    with pytest.raises(StoreError, match="and at most 2,000,000 are used"):
+    with pytest.raises(StoreError, match="; at most 2,000,000 are used"):
         next(read_batches(path, ITEMS, ["item", "question"]))
 
 
@@ -403,10 +406,10 @@ def test_blocks_that_take_much_are_no_portion_together(runs: Path) -> None:
 
 HELLO, ECHO = [Message("user", "hi")], "{{ messages[0].content }}"
 ATTACKS = {
-    "loops": ("{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3, "takes more than its time"),
+    "loops": ("{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3, "too much processor time"),
     "powers": (
         "{{ 9 ** messages[0].content | length ** 99 ** 9 }}{{ 9 ** (9 ** (10 - 1)) }}",
-        "takes more than",
+        "too much processor time|MB of memory",
     ),
     "multiplied": ("{{ 'a' * 10 ** 10 }}", "MB of memory"),
     "multiplied later": ("{{ messages[0].content * 10 ** 10 }}", "MB of memory"),
@@ -591,7 +594,7 @@ def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(
 ) -> None:
     line = tmp_path / "line.jsonl"
     line.write_bytes(b'{"question": "' + b"a" * LONGEST_LINE + b'"}\n')
-    assert "has more than 16,000,000 bytes" in choicewise("data", line, code=3).stderr
+    assert "line 1 (from 1), has over 16,000,000 bytes" in choicewise("data", line, code=3).stderr
     count = 2_000
     texts = pa.DictionaryArray.from_arrays(
         pa.array([0] * count, pa.int32()), pa.array(["x" * 1_600_000])
@@ -665,7 +668,10 @@ def test_a_span_beyond_its_row_takes_no_memory(tmp_path: Path) -> None:
     line = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (2_000_000_000,) * 2); import choicewise; "
     line += f"choicewise.open_bundle({str(tmp_path / 'bundle')!r})"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
-    assert "row 0 (counted from 0): a span is not within its tokens" in done.stderr.splitlines()[-1]
+    # A thread under way as the interpreter ends may add a line after the error.
+    (told,) = (line for line in done.stderr.splitlines() if "StoreError: " in line)
+    assert "row 0 (counted from 0): a span is not within its tokens" in told
+    assert "MemoryError" not in done.stderr
 
 
 def test_deep_json_beside_answers_is_an_error(tmp_path: Path) -> None:

@@ -139,14 +139,14 @@ DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
     (lambda run: flip(block(run) / "observations.parquet"), "its sha256 differs", Remedy.drop),
     (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes instead of", Remedy.drop),
     (other_schema, "has no table of this version", Remedy.drop),
-    (lose_observations, "observations that no block holds", Remedy.drop),
+    (lose_observations, "that no block holds", Remedy.drop),
     (lambda run: truncate(run / "items.parquet"), "bytes instead of", Remedy.run_again),
     (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.run_again),
     (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.run_again),
-    (lambda run: truncate(run / "summary.parquet"), "counts for nothing", Remedy.run_again),
+    (lambda run: truncate(run / "summary.parquet"), "bytes instead of", Remedy.run_again),
     (
         lambda run: (run / "summary.parquet").write_bytes(b"\x80\x04."),
-        "counts for nothing",
+        "has 3 bytes",
         Remedy.run_again,
     ),
     (lambda run: (run / "manifest.json").unlink(), "is missing", Remedy.by_hand),
@@ -196,10 +196,10 @@ def test_damage_is_mended(
 
 
 NOTED: list[tuple[Callable[[Path], Any], str]] = [
-    (leftovers, "a write left that was killed"),
+    (leftovers, "killed write"),
     (lambda run: shutil.copytree(block(run), run / "blocks/00031"), "the manifest does not list"),
-    (lambda run: (block(run) / "notes.txt").write_text("x"), "is not of the run"),
-    (lambda run: (run / "blocks" / "x").mkdir(), "is not of the run"),
+    (lambda run: (block(run) / "notes.txt").write_text("x"), "nothing reads it"),
+    (lambda run: (run / "blocks" / "x").mkdir(), "nothing reads it"),
     (lambda run: link(run, block(run) / "spans.parquet"), "outside the run folder"),
     (lambda run: link(run, block(run)), "outside the run folder"),
     (lambda run: link(run, run / "blocks"), "outside the run folder"),
@@ -286,7 +286,7 @@ def test_a_running_folder_is_not_touched(run: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no run folder and holds none"):
+    with pytest.raises(StoreError, match="holds none; .*`choicewise run`"):
         list(examine_runs(tmp_path))
 
 

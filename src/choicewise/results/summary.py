@@ -337,9 +337,10 @@ def _list_summary(run: Run, summary: Summary) -> Manifest:
             )
             with new_file(folder / SUMMARY) as partial:
                 write_parquet(partial, table, statistics=False)
-                record = file_record(partial)
-            now = replace(now, files=now.files | {SUMMARY: record})
-            write_manifest(folder, now)
+                now = replace(now, files=now.files | {SUMMARY: file_record(partial)})
+                # A kill leaves no file that the manifest does not list: that would be damage.
+                (folder / SUMMARY).unlink(missing_ok=True)
+                write_manifest(folder, now)
         return now
     return run.manifest
 

@@ -91,11 +91,12 @@ def exit_codes() -> list[tuple[str, str]]:
     """Return each exit code and its meaning, from the docstrings of the command line and of the error classes."""
     said = re.search(r"Exit codes: (.*?)\.\n", cli.__doc__ or "", re.DOTALL)
     assert said is not None
-    short = dict(re.match(r"(\d+) (.*)", part, re.DOTALL).groups() for part in said[1].split(", "))  # type: ignore[union-attr]
+    parts = " ".join(said[1].split()).split(", ")
+    short = dict(re.match(r"(\d+) (.*)", part).groups() for part in parts)  # type: ignore[union-attr]
     classes = {kind.exit_code: kind for kind in errors.ChoicewiseError.__subclasses__()}
     longer = {str(code): first_line(kind.__doc__ or "") for code, kind in classes.items()}
     return [
-        (f"`{code}`", " ".join(text.split()) + (f": {longer[code]}" if code in longer else ""))
+        (f"`{code}`", text + (f": {longer[code]}" if code in longer else ""))
         for code, text in short.items()
     ]
 

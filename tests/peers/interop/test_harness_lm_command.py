@@ -413,7 +413,7 @@ def test_a_model_without_bos_and_eos_needs_a_prefix() -> None:
         ({"pretrained": str(BASE), "revision": "v2"}, "has no revision v2"),
         ({"pretrained": str(BASE), "backend": "seq2seq"}, "is causal"),
         ({"pretrained": str(BASE), "parallelize": True}, "parallelize=True has no meaning"),
-        ({"pretrained": str(BASE), "max_length": 4096}, "knows 1024 positions"),
+        ({"pretrained": str(BASE), "max_length": 4096}, "has 1024 positions"),
         ({"pretrained": str(BASE), "dtyp": "float32"}, "did you mean dtype"),
         ({"pretrained": "nowhere/at/all"}, "no model folder"),
         ({"pretrained": str(BASE), "boundary": "mine"}, "must be one of harness"),

@@ -404,7 +404,7 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
     path = write_task(tmp_path, "roads", {"train": rows(3), "test": rows(3)}, PLAIN)
     own = ("run", *FAKE, "--protocol", f"lm-eval:{path}", "--out", tmp_path / "run")
     for words, says in (
-        ((*own, "--data", path), "every protocol has data of its own"),
+        ((*own, "--data", path), "roads.yaml would not be used"),
         ((*own, "--chat", "turns"), "no use for --chat"),
         (
             ("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"),

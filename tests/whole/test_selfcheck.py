@@ -529,9 +529,7 @@ def test_a_path_that_is_wrong_on_the_runs_own_questions_is_refused(
     """The probe is not as deep as the questions, as nothing in the configuration looks that far."""
     questions, model = prompts(6, 300, 5), local()
     short_sighted(monkeypatch)
-    with pytest.raises(
-        ModelError, match=r"path 'tree' is .* nats off .*path 'mask'"
-    ):
+    with pytest.raises(ModelError, match=r"path 'tree' is .* nats off .*path 'mask'"):
         list(model.answer(questions))
     assert model.selfcheck.trials[0].rung == "tree"
     for index, answer in model.answer(questions):

@@ -140,6 +140,7 @@ def test_a_run_that_is_there_is_continued_by_one_process(tmp_path: Path) -> None
     assert {name.partition(":")[0] for name in more.manifest.protocols} >= {"arc-easy/harness"}
 
 
+@pytest.mark.costly("several runs are made and merged")
 def test_a_sweep_records_what_fails_and_merges_the_rest(tmp_path: Path) -> None:
     table_of_job = {
         "models": ["fake:hash", "fake:oracle", "no/such-folder/x"],
@@ -269,6 +270,7 @@ def test_memory_of_all_processes_is_checked_before_any_starts(
     assert Here.started == []
 
 
+@pytest.mark.costly("several runs are made and merged")
 def test_ray_computes_whole_models_or_shards(
     undisturbed: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_the_acc_of_a_task_that_computes_mc2_is_recomputed_as_mc2(tmp_path: Path
     assert run.manifest.imported.recomputed["acc"] == pytest.approx(share.mean())
 
 
+@pytest.mark.costly("a page and two exports are written")
 def test_every_screen_leads_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = samples(12)

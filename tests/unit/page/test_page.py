@@ -584,6 +584,7 @@ def test_captions_and_notes_say_what_is_there(tmp_path: Path, written: str) -> N
     assert "Cells: protocols" in written
 
 
+@pytest.mark.costly("the bundle of the charts is made")
 def test_the_script_that_draws_charts_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

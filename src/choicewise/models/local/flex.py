@@ -39,12 +39,15 @@ def flex(
     def capped(weight: Tensor, *_: Tensor) -> Tensor:
         return torch.tanh(weight / softcap) * softcap
 
+    score_mod = None
+    if softcap is not None:
+        score_mod = capped
     # Another order in memory would be another kernel.
     output: Tensor = _kernel(query.device.type)(
         query.contiguous(),
         key.contiguous(),
         value.contiguous(),
-        score_mod=None if softcap is None else capped,
+        score_mod=score_mod,
         block_mask=mask,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],

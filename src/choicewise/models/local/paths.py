@@ -43,7 +43,7 @@ from choicewise.models.local.causal_lm import (
 from choicewise.models.local.devices import PACKS, TOGETHER, to_device
 from choicewise.models.local.flex import block_mask, flex
 from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory
-from choicewise.models.local.varlen import Call, flash, layout
+from choicewise.models.local.varlen import KernelCall, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
 
 _MASKED_TOKENS: Final = 512
@@ -98,7 +98,11 @@ class PackedPath(ComputePath):
                     raise
                 # Generations that ended before memory ran out are answered.
                 yield from answers
-                self._shrink(error, len(pack))
+                if len(pack) == 1:
+                    raise ModelError(
+                        f"there is not enough memory for one token of one prompt: {LESS_MEMORY}"
+                    ) from error
+                self._halve(len(pack))
                 continue
             yield from answers
             past = next_past
@@ -113,14 +117,8 @@ class PackedPath(ComputePath):
             "position_ids": self.lm.tensor(tree.depth[nodes])[None],
         }
 
-    def _shrink(self, error: Exception, tokens: int) -> None:
-        """Halve the budget if memory ran out; raise any other ``error`` again."""
-        if not out_of_memory(error):
-            raise error
-        if tokens == 1:
-            raise ModelError(
-                f"there is not enough memory for one token of one prompt: {LESS_MEMORY}"
-            ) from error
+    def _halve(self, tokens: int) -> None:
+        """Take packs of half as many tokens, after ``tokens`` were too many for the memory."""
         self.budget = tokens // 2
         if self.lm.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -230,10 +228,10 @@ class _VarlenPass(TreePass):
         kind = (options.reach, query.device)
         if kind not in self.masks:
             calls = layout(self.tree, self.pack, options.reach)
-            runs = Call.on(calls.runs, query.device)
+            runs = KernelCall.on(calls.runs, query.device)
             shared = None
             if calls.shared is not None:
-                shared = Call.on(calls.shared, query.device)
+                shared = KernelCall.on(calls.shared, query.device)
             self.masks[kind] = (runs, shared, calls.window)
         runs, shared, window = self.masks[kind]
         rows = query[0].transpose(0, 1).contiguous()

@@ -80,8 +80,9 @@ def use_products(network: nn.Module, products: str) -> None:
 
 def product_used(network: nn.Module) -> Multiply | None:
     """Return the product that :func:`use_products` gave ``network``, or None if it is torch's."""
+    # The marker is ours alone, as layers of a model's code may have any attribute.
     for layer in network.modules():
-        product: Multiply | None = getattr(type(layer), "product", None)
+        product: Multiply | None = getattr(type(layer), "choicewise_product", None)
         if product is not None:
             return product
     return None
@@ -116,7 +117,7 @@ def _onednn_linear() -> type[nn.Linear]:
         """A linear layer whose product oneDNN computes, without gradients."""
 
         @staticmethod
-        def product(rows: Tensor, weight: Tensor) -> Tensor:
+        def choicewise_product(rows: Tensor, weight: Tensor) -> Tensor:
             """Return rows · weightᵀ."""
             product: Tensor = multiply(rows, weight, None, "none", [], "")
             return product

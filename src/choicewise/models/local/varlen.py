@@ -142,7 +142,7 @@ def _grouped(rows: list[_Indices], keys: list[_Indices]) -> Sequences:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class KernelCall:
     """Sequences on the device on which they are computed."""
 
     rows: Tensor
@@ -153,7 +153,7 @@ class Call:
     most_keys: int
 
     @classmethod
-    def on(cls, sequences: Sequences, device: torch.device) -> Call:
+    def on(cls, sequences: Sequences, device: torch.device) -> KernelCall:
         """Return ``sequences`` on ``device``."""
         return cls(
             to_device(sequences.rows, device),
@@ -197,7 +197,7 @@ def flash(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    call: Call,
+    call: KernelCall,
     scaling: float | None,
     *,
     causal: bool = False,
@@ -240,7 +240,7 @@ def _stand_in(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    call: Call,
+    call: KernelCall,
     scaling: float | None,
     *,
     causal: bool,

@@ -32,6 +32,13 @@ def test_words_of_the_citation_title_benchmark_or_version_find_entries(words: li
     assert {row["name"] for row in listed} <= {line.split(" ")[0] for line in text.splitlines()}
 
 
+def test_a_word_is_a_value_of_matching_with_and_without_the_option() -> None:
+    by_word = choicewise("protocols", "hellaswag", "Harness", code=0).stdout
+    by_option = ("--matching", "hellaswag", "--matching=Harness")
+    assert choicewise("protocols", *by_option, code=0).stdout == by_word
+    assert choicewise("protocols", "--matching", "hellaswag", "Harness", code=0).stdout == by_word
+
+
 def test_no_match_names_the_whole_list() -> None:
     assert "`choicewise protocols`" in choicewise("protocols", "xyzzy", code=2).stderr
 

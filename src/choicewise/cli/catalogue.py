@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 from operator import add
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from choicewise.cli import options, terminal
 from choicewise.cli.commands import Command, Group
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
-from choicewise.errors import DataError, ModelError, UsageError
+from choicewise.errors import DataError, ModelError, ProtocolError, UsageError
 from choicewise.util.text import counted
 
 if TYPE_CHECKING:
@@ -30,16 +30,23 @@ if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
 
 
+_MATCHING = "--matching"
+
+
 class _Listing(Group):
-    """Take a word that is no command as one that the listed protocols match."""
+    """Take words as values of ``--matching``, unless the first of them is a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read words before a command's name as values of ``--matching``."""
-        words = [word for word in args if not word.startswith("-")]
+        """Write ``--matching`` before every word that does not follow it."""
+        words = []
+        spelled = []
+        for before, word in pairwise(("", *args)):
+            if before != _MATCHING and not word.startswith("-"):
+                words.append(word)
+                spelled.append(_MATCHING)
+            spelled.append(word)
         if words and words[0] not in self.commands:
-            args = [word for word in args if word.startswith("-")]
-            for word in words:
-                args += ["--matching", word]
+            args = spelled
         return super().parse_args(ctx, args)
 
 
@@ -53,7 +60,7 @@ def listing(
     context: typer.Context,
     matching: Annotated[
         list[str] | None,
-        typer.Option("--matching", metavar="WORD", help="List what has this word. Repeatable."),
+        typer.Option(_MATCHING, metavar="WORD", help="List what has this word. Repeatable."),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -261,7 +268,6 @@ def _prompt_lines(protocol: Protocol) -> list[str]:
 def _example_request(protocol: Protocol) -> Request | None:
     """Return the request of an example that fits the protocol, without shots; None if none fits."""
     from choicewise.data.items import Item
-    from choicewise.errors import ProtocolError
     from choicewise.protocols.protocol import holes
     from choicewise.requests.render import render
 
@@ -300,12 +306,15 @@ def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
     """Return the axes that differ from their defaults, or every axis on a line of its own."""
     from choicewise.protocols.protocol import DEFAULTS, signature
 
-    axes = [part.partition(":")[::2] for part in signature(protocol).split("|")]
+    values = {}
+    for part in signature(protocol).split("|"):
+        axis, _, value = part.partition(":")
+        values[axis] = value
     if every:
-        return [f"{axis:<14} {value}" for axis, value in axes]
+        return [f"{axis:<14} {value}" for axis, value in values.items()]
     short = []
     long = []
-    for axis, value in axes:
+    for axis, value in values.items():
         if getattr(protocol, axis) == DEFAULTS[axis]:
             continue
         spelled = f"{axis}={value}"
@@ -331,7 +340,10 @@ def _name_lines(
     others = [alias.partition(":")[2] for alias, meant in aliases.items() if meant == name]
     if others:
         line += f"  also :{', :'.join(others)}"
-    return [line, f"  {signature(protocol)}"] if every else [line]
+    lines = [line]
+    if every:
+        lines.append(f"  {signature(protocol)}")
+    return lines
 
 
 def _paragraphs(text: str) -> list[str]:

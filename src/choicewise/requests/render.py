@@ -644,7 +644,7 @@ def _check_choices(protocol: Protocol, item: Item) -> None:
     if not problem:
         return
     changes = choice_changes(protocol, [count])
-    if protocol.views == "full" and count > MOST:
+    if _has_many_orders(protocol, count):
         changes.append("views=cyclic")
     remedy = ""
     if changes:
@@ -659,7 +659,7 @@ def choice_problem(protocol: Protocol, count: int) -> str:
     """Return why ``protocol`` can't ask a question with so many choices, or an empty text."""
     if protocol.choices not in (None, count):
         return f"the protocol asks for {protocol.choices}"
-    if protocol.views == "full" and count + more_options(protocol.prepare) > MOST:
+    if _has_many_orders(protocol, count):
         return f"and views full shows every order of at most {MOST}"
     if _lacks_letters(protocol, count):
         return f"the protocol has {len(protocol.labels)} letters"
@@ -682,6 +682,10 @@ def choice_changes(protocol: Protocol, counts: Collection[int]) -> list[str]:
     if _lacks_letters(protocol, most) and shown <= len(LETTERS):
         changes.append(f"letters={LETTERS[:shown]}")
     return changes
+
+
+def _has_many_orders(protocol: Protocol, count: int) -> bool:
+    return protocol.views == "full" and count + more_options(protocol.prepare) > MOST
 
 
 def _lacks_letters(protocol: Protocol, count: int) -> bool:

@@ -273,6 +273,13 @@ def test_more_than_four_options_have_too_many_orders(tmp_path: Path) -> None:
     assert (row.counts.n, row.counts.missing) == (2, 1)
 
 
+def test_an_added_option_counts_among_those_with_too_many_orders() -> None:
+    recipe = replace(protocol("permuted-full"), prepare="dont-know")
+    item = Item("4", "Which?", tuple("wxyz"), (0,))
+    with pytest.raises(DataError, match=r"4 choices, and views full .*views=cyclic"):
+        render(recipe, item, [])
+
+
 def test_a_view_that_does_not_fit_leaves_its_item_missing_with_a_reason(tmp_path: Path) -> None:
     model, item = HashModel(), Item("1", "Q", ("a", "b"), (0,))
     model.window = (

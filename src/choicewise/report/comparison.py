@@ -24,9 +24,9 @@ from choicewise.results.compare import (
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.scoring import significance
 from choicewise.scoring.intervals import ranks, two_sided
 from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
+from choicewise.scoring.significance import LEVEL as LEVEL_OF_TESTS
 from choicewise.table import Column, Table, written
 from choicewise.util.text import (
     are,
@@ -43,6 +43,9 @@ from choicewise.util.text import (
 
 SCREEN = 100
 """Columns of what is shown in short."""
+
+LISTED = 18
+"""Protocols that the comparison of two runs lists, unless the reader asks for all."""
 
 WIDTH = 44
 """Characters for an axis with its two values."""
@@ -78,10 +81,6 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         figure = comparison.figures.get(statistic.name)
         if figure is not None:
             yield from statistic.lines(comparison, figure)
-
-
-LISTED = 18
-"""Protocols that the comparison of two runs lists, unless the reader asks for all."""
 
 
 def short_lines(comparison: Comparison) -> Iterator[str]:
@@ -177,17 +176,16 @@ def protocols_sentence(comparisons: Sequence[Comparison]) -> str:
         return f"{items} {are(most)} too few to tell A and B apart."
     wins = _wins(tested)
     tests = f"{len(tested)} protocols"
+    level = f"p ≤ {LEVEL_OF_TESTS}, Holm"
     rest = "" if len(tested) == count else f" {count - len(tested)} more can't be compared."
     if not any(wins.values()):
         return f"No significant difference between A and B under any of {tests}.{rest}"
     if wins["A"] and wins["B"]:
         wins_text = f"A is better under {wins['A']} and B under {wins['B']} of {tests}"
-        return f"It depends on the protocol: {wins_text} (p ≤ {significance.LEVEL}, Holm).{rest}"
+        return f"It depends on the protocol: {wins_text} ({level}).{rest}"
     better, worse = ("A", "B") if wins["A"] else ("B", "A")
-    return (
-        f"{better} is better than {worse} under {wins[better]} of {tests} (p ≤ {significance.LEVEL}, Holm),"
-        f" and worse under none.{rest}"
-    )
+    wins_text = f"{better} is better than {worse} under {wins[better]} of {tests}"
+    return f"{wins_text} ({level}), and worse under none.{rest}"
 
 
 def _wins(tested: Sequence[Comparison]) -> dict[str, int]:
@@ -197,10 +195,7 @@ def _wins(tested: Sequence[Comparison]) -> dict[str, int]:
     for comparison, p in zip(tested, adjusted, strict=True):
         if not is_significant(p, comparison.difference.n) or comparison.open:
             continue
-        better, worse = _order(comparison)
-        # Of a loss, such as brier, less is better.
-        if not METRICS[comparison.left.metric].credited:
-            better = worse
+        better, _ = _ranking(comparison)
         wins[better] += 1
     return wins
 
@@ -262,9 +257,7 @@ def comparison_sentence(comparison: Comparison) -> str:
         return f"These items can't tell A and B apart: {scores} ({p})."
     if comparison.open:
         return _left_open(comparison, scores)
-    better, worse = _order(comparison)
-    if not metric.credited:
-        better, worse = worse, better
+    better, worse = _ranking(comparison)
     return f"{better} is better than {worse} by {_size(comparison)} on {items} ({p})."
 
 
@@ -287,6 +280,15 @@ def _order(comparison: Comparison) -> tuple[str, str]:
     if comparison.difference.value > 0:
         return "A", "B"
     return "B", "A"
+
+
+def _ranking(comparison: Comparison) -> tuple[str, str]:
+    """Return the better side, and the other one."""
+    higher, lower = _order(comparison)
+    # Of a loss, such as brier, less is better.
+    if not METRICS[comparison.left.metric].credited:
+        return lower, higher
+    return higher, lower
 
 
 def _size(comparison: Comparison) -> str:

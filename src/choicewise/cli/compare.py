@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from choicewise.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
+    from choicewise.results.compare import Comparison
     from choicewise.results.run import Run
 
 
@@ -183,6 +185,20 @@ def _compared_by_kind(
 def _compare_runs(
     pairs: list[tuple[Run, Run | None]], protocols: list[str], output: options.Output
 ) -> None:
+    from choicewise.results.compare import comparisons
+
+    compared = [comparisons(left, right, protocols) for left, right in pairs]
+    if output.json:
+        print_json([comparison.as_json() for comparison in chain.from_iterable(compared)])
+        return
+    for number, of_pair in enumerate(compared):
+        if number:
+            show("")
+        _show_comparisons(of_pair, output)
+
+
+def _show_comparisons(of_pair: Sequence[Comparison], output: options.Output) -> None:
+    """Print the comparisons of two runs under all their protocols, or of two protocols."""
     from choicewise.report.comparison import (
         LISTED,
         comparison_lines,
@@ -190,27 +206,18 @@ def _compare_runs(
         protocols_table,
         short_lines,
     )
-    from choicewise.results.compare import comparisons
 
-    compared = [comparisons(left, right, protocols) for left, right in pairs]
-    if output.json:
-        print_json([comparison.as_json() for part in compared for comparison in part])
-        return
-    for number, part in enumerate(compared):
-        if number:
-            show("")
-        if len(part) == 1:
-            lines = comparison_lines if output.ids else short_lines
-            show(*lines(part[0]))
-            continue
-        if output.ids:
-            for comparison in part:
-                show(*comparison_lines(comparison), "")
-            continue
-        show(protocols_sentence(part))
-        print_parts([protocols_table(part, output.every)])
-        if len(part) > LISTED and not output.every:
-            tell(f"{len(part) - LISTED} more: --all; details: --protocol NAME")
+    if len(of_pair) == 1:
+        lines = comparison_lines if output.ids else short_lines
+        show(*lines(of_pair[0]))
+    elif output.ids:
+        for comparison in of_pair:
+            show(*comparison_lines(comparison), "")
+    else:
+        show(protocols_sentence(of_pair))
+        print_parts([protocols_table(of_pair, output.every)])
+        if len(of_pair) > LISTED and not output.every:
+            tell(f"{len(of_pair) - LISTED} more: --all; details: --protocol NAME")
 
 
 def _compare_published(

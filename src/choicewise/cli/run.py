@@ -25,7 +25,7 @@ from choicewise.cli.report import print_folders, print_runs
 from choicewise.cli.terminal import print_json, print_parts, progress, show, show_download, tell
 from choicewise.errors import UsageError
 from choicewise.running.progress import duration
-from choicewise.util.text import command_line, listed
+from choicewise.util.text import command_line, counted, listed
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -171,10 +171,10 @@ def _run_one(
         tell(token_savings(result.manifest.engine.spent))
     unanswered = result.unanswered
     if unanswered:
-        count = "1 item" if len(unanswered) == 1 else f"{len(unanswered)} items"
+        items = counted(len(unanswered), "item")
         example = command_line("explain", out, "--item", unanswered[0])
         tell(
-            f"note: the model returned NaN for {count}; such scores are missing. "
+            f"note: the model returned NaN for {items}; such scores are missing. "
             f"`{example}` shows one"
         )
     summary = keep_summary(result)

@@ -284,19 +284,4 @@ def lm_eval(
     """
     from choicewise.extensions.interop.lm_eval import run_harness
 
-    arguments = arguments or []
-    try:
-        run_harness(arguments)
-    except UsageError as error:
-        # The harness prints its own help, if it is there.
-        if arguments not in (["--help"], ["-h"]):
-            raise
-        show(
-            "Usage: choicewise lm-eval ARGUMENT...",
-            "",
-            "Run lm-evaluation-harness, every argument unchanged, with one more model: choicewise.",
-            "An existing line works with `choicewise lm-eval` for `lm_eval` and",
-            "`--model choicewise` for `--model hf`.",
-            "",
-            error.message,
-        )
+    run_harness(arguments or [])

@@ -356,7 +356,7 @@ def change_text(axis: Axis) -> str:
     right = axis.right
     room = WIDTH - len(axis.axis) - 4
     if len(left) + len(right) > room:
-        start = max(0, common_start(left, right) - _BEFORE)
+        start = max(0, common_start([left, right]) - _BEFORE)
         left = shortened(left, room // 2, start)
         right = shortened(right, room // 2, start)
     return safe(f"{axis.axis} {_edged(left)} → {_edged(right)}")

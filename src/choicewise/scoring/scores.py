@@ -36,6 +36,7 @@ from choicewise.scoring.observed import (
     row_of,
     without_bounds,
 )
+from choicewise.util.text import common_start
 
 LACKS = (
     "",
@@ -423,21 +424,11 @@ def first_divergent(observed: Continuations) -> Floats:
     scores = np.full(len(observed.text), np.nan)
     for start, end in pairwise(observed.item_offsets.tolist()):
         rows = [row for row in range(start, end) if observed.counts[row]]
-        shared = _shared_tokens([observed.token_ids(row) for row in rows])
+        shared = common_start([observed.token_ids(row) for row in rows])
         for row in rows:
             if observed.counts[row] > shared:
                 scores[row] = observed.logprobs[observed.offsets[row] + shared]
     return scores
-
-
-def _shared_tokens(choices: list[list[int]]) -> int:
-    """Count the tokens that all ``choices`` begin with."""
-    shared = 0
-    for column in zip(*choices, strict=False):
-        if len(set(column)) > 1:
-            break
-        shared += 1
-    return shared
 
 
 def locally_renormalised(observed: Continuations) -> Floats:

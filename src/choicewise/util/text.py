@@ -8,11 +8,11 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
-from typing import Final
+from typing import Final, TypeVar
 
 from choicewise.errors import ChoicewiseError, UsageError
 
@@ -213,12 +213,21 @@ def shortened(text: str, most: int = NAME, start: int = 0) -> str:
     return text
 
 
-def common_start(left: str, right: str) -> int:
-    """Return how many characters two texts have in common before the first that differs."""
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
+Parts = TypeVar("Parts", str, list[str], list[int])
+"""Characters, words or tokens."""
+
+
+def common_start(texts: Collection[Parts]) -> int:
+    """Return how many characters, words or tokens all ``texts`` begin with."""
+    if not texts:
+        return 0
+    # The first and the last in order differ the earliest.
+    first = min(texts)
+    last = max(texts)
+    for index, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
             return index
-    return min(len(left), len(right))
+    return min(len(first), len(last))
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -415,7 +415,7 @@ def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
         prefix = ""
         if len(group) > 1:
             # The prefix ends behind a whole word.
-            prefix = _LAST_WORD.sub("", _shared_start(group))
+            prefix = _LAST_WORD.sub("", group[0][: common_start(group)])
         for name in group:
             texts[name] = text
             if prefix:
@@ -543,12 +543,6 @@ def _em(char: str) -> float:
     if char in _WIDE:
         return 0.9
     return 0.7 if char.isupper() else 0.58
-
-
-def _shared_start(names: Sequence[str]) -> str:
-    # What the first and the last in order have in common, all have.
-    first = min(names)
-    return first[: common_start(first, max(names))]
 
 
 def _beginning(line: str, room: float) -> str:

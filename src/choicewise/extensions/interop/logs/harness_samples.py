@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -34,6 +34,7 @@ from choicewise.extensions.interop.logs.files import (
 from choicewise.extensions.interop.logs.verdicts import HARNESS, share, sums
 from choicewise.logs import LoggedChoice, LoggedItem
 from choicewise.report.logged import ROUNDING
+from choicewise.util.text import common_start
 
 
 @dataclass(frozen=True)
@@ -416,20 +417,10 @@ def _index_list(target: Any) -> list[int] | None:
 def _differing_words(contexts: Sequence[str]) -> tuple[str, ...]:
     """Return the words of each context between those that all begin and end with."""
     words = [context.split(" ") for context in contexts]
-    start = _common_count(words)
+    start = common_start(words)
     rests = [row[start:] for row in words]
-    end = _common_count([rest[::-1] for rest in rests])
+    end = common_start([rest[::-1] for rest in rests])
     return tuple(" ".join(rest[: len(rest) - end]) for rest in rests)
-
-
-def _common_count(rows: Iterable[Sequence[str]]) -> int:
-    """Return how many words all ``rows`` begin with."""
-    count = 0
-    for words in zip(*rows, strict=False):
-        if len(set(words)) > 1:
-            break
-        count += 1
-    return count
 
 
 def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:

@@ -250,10 +250,7 @@ def _follows(row: dict[str, Any], ending: str) -> bool:
 
 def _shared_start(texts: Sequence[str]) -> str:
     """Return the longest text that all ``texts`` begin with."""
-    # The first and the last in order differ the earliest.
-    first = min(texts, default="")
-    last = max(texts, default="")
-    return first[: common_start(first, last)]
+    return min(texts, default="")[: common_start(texts)]
 
 
 def _split(prompts: Sequence[str], ending: str) -> _Split | None:

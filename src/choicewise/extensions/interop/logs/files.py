@@ -7,12 +7,12 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Final, TextIO
+from typing import IO, Any, Final, TextIO, TypeGuard
 from zlib import crc32
 
 from choicewise.data.files import text_lines
@@ -142,6 +142,18 @@ def index(cell: Any) -> int | None:
 def objects_among(values: Any) -> list[dict[str, Any]]:
     """Return the JSON objects in a list that may be absent, without what else it holds."""
     return [value for value in values or () if isinstance(value, dict)]
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object, empty if ``value`` is anything else."""
+    if not isinstance(value, dict):
+        return {}
+    return value
+
+
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return whether a JSON value is a number, neither NaN nor infinite."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _short(cell: Any) -> str:
@@ -354,15 +366,12 @@ def begins_a_list(path: Path, *keys: str) -> bool:
     return start.startswith("[") and all(f'"{key}"' in start for key in keys)
 
 
-def first_object(path: Path) -> dict[str, Any]:
+def first_object(path: Path) -> Mapping[str, Any]:
     """Return the object on the first line of ``path``, empty if there is none."""
     try:
-        row = read_json(head(path).partition("\n")[0])
+        return mapping(read_json(head(path).partition("\n")[0]))
     except ValueError:
         return {}
-    if not isinstance(row, dict):
-        return {}
-    return row
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,13 @@ from typing import Any
 from warnings import warn
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import first_object, head, objects_among, whole
+from choicewise.extensions.interop.logs.files import (
+    first_object,
+    head,
+    mapping,
+    objects_among,
+    whole,
+)
 from choicewise.extensions.interop.logs.harness_samples import (
     NoLikelihoods,
     Scan,
@@ -483,11 +489,11 @@ class Results:
     content: Mapping[str, Any]
 
     def _entry(self, entry: str) -> Mapping[str, Any]:
-        return _mapping(self.content.get(entry))
+        return mapping(self.content.get(entry))
 
     def config(self, task: str) -> Mapping[str, Any]:
         """Return the configuration of ``task``, empty if the file has none."""
-        return _mapping(self._entry("configs").get(task))
+        return mapping(self._entry("configs").get(task))
 
     def has(self, task: str) -> bool:
         """Return whether the file has numbers or the configuration of ``task``."""
@@ -546,7 +552,7 @@ class Results:
 
     def _numbers(self, entry: str, name: str) -> dict[str, float]:
         numbers = {}
-        for key, value in _mapping(self._entry(entry).get(name)).items():
+        for key, value in mapping(self._entry(entry).get(name)).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             # A NaN differs from itself.
             if is_number and value == value:
@@ -587,7 +593,7 @@ class Results:
 
     def items(self, task: str) -> int | None:
         """Return the number of items of ``task`` that were sent, None if it is not in the file."""
-        count = _mapping(self._entry("n-samples").get(task)).get("effective")
+        count = mapping(self._entry("n-samples").get(task)).get("effective")
         if not isinstance(count, int):
             return None
         return count
@@ -689,9 +695,3 @@ def _without_folder(model: str) -> str:
     if not model.startswith(("/", "./", "../", "~")):
         return model
     return model.rstrip("/").rpartition("/")[2]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        return {}
-    return value

@@ -28,6 +28,7 @@ from choicewise.extensions.interop.logs.files import (
     begins_a_list,
     flag,
     index,
+    mapping,
     number,
     read_rows,
 )
@@ -281,15 +282,12 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
         choices = [
             replace(choice, context=text) for choice, text in zip(choices, contexts, strict=True)
         ]
-    doc = row.get("doc")
-    if not isinstance(doc, dict):
-        doc = {}
     return Sample(
         id=doc_id,
         context=context,
         choices=tuple(choices),
         target=row.get("target"),
-        doc=doc,
+        doc=mapping(row.get("doc")),
         metrics=metrics,
         others=tuple(others),
     )

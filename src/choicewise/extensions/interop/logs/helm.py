@@ -24,7 +24,9 @@ from typing import Any, Final, NamedTuple
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import (
+    is_finite,
     laid_out_by,
+    mapping,
     objects_among,
     parts,
     unreadable,
@@ -188,7 +190,7 @@ _SETTINGS: Final = (
 
 
 class Group(NamedTuple):
-    """Name the train trial, split and perturbation ( for none) of instances counted together."""
+    """Name the train trial, split and perturbation ("" for none) of instances counted together."""
 
     trial: int
     split: str
@@ -448,7 +450,7 @@ def _statistics(stats: Any) -> Iterator[tuple[Mapping[str, Any], float]]:
             continue
         # HELM leaves out a mean that is no number.
         mean = stat.get("mean")
-        if isinstance(mean, int | float) and isfinite(mean):
+        if is_finite(mean):
             yield name, float(mean)
 
 
@@ -646,9 +648,7 @@ def _number(value: Any) -> float:
 
 def _top_logprobs(token: Mapping[str, Any]) -> dict[str, float]:
     """Return the log-probabilities of the likeliest tokens, which logs of 2022 and 2023 have."""
-    logprobs = token.get("top_logprobs")
-    if not isinstance(logprobs, dict):
-        return {}
+    logprobs = mapping(token.get("top_logprobs"))
     return {text: _number(value) for text, value in logprobs.items()}
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import (
     head,
+    is_finite,
     json_value,
     laid_out_by,
+    mapping,
     objects_among,
     parts,
     unpacked,
@@ -306,9 +307,7 @@ class _Texts:
     """Read the text of a message's content, in which an attachment's key stands for a long text."""
 
     def __init__(self, attachments: Any) -> None:
-        self._attachments: Mapping[str, Any] = {}
-        if isinstance(attachments, dict):
-            self._attachments = attachments
+        self._attachments = mapping(attachments)
 
     def read(self, content: Any) -> str:
         """Return the text of a text, of a message's parts, or of a list of messages."""
@@ -398,10 +397,7 @@ def _completion(sample: Mapping[str, Any], first_choice: Mapping[str, Any]) -> A
 
 def _first_choice(sample: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = (sample.get("output") or {}).get("choices") or [{}]
-    first = choices[0]
-    if not isinstance(first, dict):
-        return {}
-    return first
+    return mapping(choices[0])
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
@@ -416,7 +412,7 @@ def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
         value = score.get("value")
         if isinstance(value, str):
             value = VALUES.get(value)
-        if isinstance(value, int | float) and isfinite(value):
+        if is_finite(value):
             credits[name] = float(value)
     return credits
 

@@ -17,12 +17,12 @@ import re
 from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import DataError
-from choicewise.extensions.interop.logs.files import laid_out_by, whole
+from choicewise.extensions.interop.logs.files import is_finite, laid_out_by, mapping, whole
 from choicewise.extensions.interop.logs.verdicts import (
     acc,
     acc_mutual_info,
@@ -216,12 +216,12 @@ def _choice(row: Detail, index: int) -> LoggedChoice:
         )
     choice = LoggedChoice(text=text, tokens=_token_count(row.tokens, index, choice_count))
     value, greedy = _prediction(row, index)
-    if not _is_number(value):
+    if not is_finite(value):
         return replace(choice, missing=f"its log-likelihood in the log is {value}")
     unconditional = None
     if prediction_count == 2 * choice_count:
         after_null, _ = _prediction(row, choice_count + index)
-        if _is_number(after_null):
+        if is_finite(after_null):
             unconditional = float(after_null)
     return replace(choice, loglikelihood=float(value), greedy=greedy, unconditional=unconditional)
 
@@ -251,12 +251,8 @@ def _token_count(tokens: Sequence[Any], index: int, choice_count: int) -> int | 
     return count or None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
-
-
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if _is_number(value)}
+    return {name: float(value) for name, value in values.items() if is_finite(value)}
 
 
 LONGEST: Final = 1_000_000
@@ -331,13 +327,10 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
     # The oldest rows have a column for each metric.
     if not metrics:
         metrics = {name: row.get(name) for name in ("acc", "acc_norm", "mc1", "mc2")}
-    if not isinstance(metrics, dict):
-        metrics = {}
     null = None
     if isinstance(row.get("specifics"), str | dict):
-        specifics = cell("specifics")
-        if isinstance(specifics, dict):
-            null = _text(specifics.get("unconditioned_query"))
+        specifics = mapping(cell("specifics"))
+        null = _text(specifics.get("unconditioned_query"))
     gold: Any = []
     if row.get("gold_index") not in (None, [], "[]"):
         gold = cell("gold_index")
@@ -355,7 +348,7 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
         tokens=_list(cell("cont_tokens")),
         truncated=sum(count > 0 for count in truncated),
         null=null,
-        metrics=metrics,
+        metrics=mapping(metrics),
     )
 
 

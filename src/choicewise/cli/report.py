@@ -282,10 +282,11 @@ def _log_lines(runs: Sequence[Summary]) -> list[str]:
         if run.manifest.imported is None:
             continue
         line = log_line(run.manifest.imported)
-        if line and len(runs) > 1:
+        if not line:
+            continue
+        if len(runs) > 1:
             line = f"{run.manifest.model.name} on {run.manifest.dataset.name}: {line}"
-        if line:
-            lines += wrapped(safe(line), WIDTH)
+        lines += wrapped(safe(line), WIDTH)
     return lines
 
 

@@ -388,7 +388,7 @@ def _agreement(front: list[int] | None) -> str:
     if front is None:
         return "the server does not tell how it tokenizes texts"
     tokens = f"tokens {front}" if front else "nothing"
-    return f"tokenized by the server, which puts {tokens} before a text"
+    return f"agrees with the server, which puts {tokens} before a text"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -138,6 +138,13 @@ class StoreError(ChoicewiseError):
     exit_code = 6
 
 
+def first_lines(lines: Sequence[str], most: int) -> list[str]:
+    """Return at most ``most`` of ``lines`` for an error, and a line that counts the others."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[:most], f"and {len(lines) - most} more"]
+
+
 def near_names(name: str, names: Collection[str]) -> list[str]:
     """Return up to three of ``names`` for which ``name`` may be a slip."""
     return get_close_matches(name, names, n=3, cutoff=0.65)

@@ -19,7 +19,7 @@ from choicewise.data.dataset import Columns
 from choicewise.data.files import ROW_READERS, text, value_at
 from choicewise.data.items import categories_of
 from choicewise.data.rows import recognise
-from choicewise.errors import DataError, UnusableRow
+from choicewise.errors import DataError, UnusableRow, first_lines
 
 # A split's name in file names → the one it has in a dataset.
 SPLITS: Final = {
@@ -259,7 +259,9 @@ def are_published(names: Collection[str]) -> bool:
 
 def _several(folder: Path, parts: Mapping[str, Files], why: str) -> DataError:
     lines = [f"{folder / name} ({', '.join(files)})" for name, files in parts.items()]
-    return DataError(f"{folder} has {len(parts)} datasets: {why}; name one:", _some(lines))
+    return DataError(
+        f"{folder} has {len(parts)} datasets: {why}; name one:", first_lines(lines, _LISTED)
+    )
 
 
 def no_splits(folder: Path) -> DataError:
@@ -269,14 +271,8 @@ def no_splits(folder: Path) -> DataError:
         f"{folder} has no dataset: neither test/<subject>_test.csv (the MMLU layout) nor"
         f" test, dev, validation or train as {' or '.join(ROW_READERS)}, here, in data/ or in"
         " a sub-folder; name a file directly",
-        _some(names),
+        first_lines(names, _LISTED),
     )
-
-
-def _some(lines: list[str]) -> list[str]:
-    if len(lines) <= _LISTED:
-        return lines
-    return [*lines[:_LISTED], f"and {len(lines) - _LISTED} more"]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.hub import Download
-from choicewise.errors import DataError, ProtocolError, UsageError, did_you_mean
+from choicewise.errors import DataError, ProtocolError, UsageError, did_you_mean, first_lines
 from choicewise.extensions.interop.harness_tasks.files import (
+    LISTED,
     PREFIX,
     SHOTS,
     TaskSelector,
@@ -259,10 +260,6 @@ def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -
         )
 
 
-_LISTED = 24
-"""Rows that an error lists; it counts the others."""
-
-
 class _TaskBuild:
     """Build the rows, data and protocols of a task or group, and collect ``notes``."""
 
@@ -330,12 +327,10 @@ class _TaskBuild:
                 if row.refused is not None:
                     refused.append(SkippedRow(file, number, row.refused))
         if refused and on_bad_item == "error":
-            lines = [f"{row.file}, row {row.row}: {row.reason}" for row in refused[:_LISTED]]
-            if len(refused) > _LISTED:
-                lines.append(f"and {len(refused) - _LISTED} more")
+            lines = [f"{row.file}, row {row.row}: {row.reason}" for row in refused]
             raise DataError(
                 f"{self.called}: {len(refused)} rows can't be scored; skip bad items to count them as missing",
-                lines,
+                first_lines(lines, LISTED),
             )
         split = tasks[0].split
         # Pools of different tasks may have the same split.

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from choicewise.errors import ProtocolError, did_you_mean
+from choicewise.errors import ProtocolError, did_you_mean, first_lines
 from choicewise.util.files import read_text
 
 PREFIX = "lm-eval:"
@@ -22,6 +22,9 @@ PREFIX = "lm-eval:"
 
 SHOTS = "shots"
 """Axis that the harness changes by its option for the number of few-shot examples."""
+
+LISTED = 24
+"""Lines of an error about the rows or the code of a task; it counts the others."""
 
 _FILE = re.compile(r"(.*\.ya?ml)(?=$|:|@)(.*)", re.DOTALL)
 
@@ -421,13 +424,10 @@ def check_tasks(
     # Problems come first: they remain if the code is allowed.
     if code and not allow_code:
         lines = list(map(str, dict.fromkeys(code)))
-        listed = lines[:24]
-        if len(lines) > 24:
-            listed.append(f"and {len(lines) - 24} more")
         raise ProtocolError(
             f"task {name} runs Python code of its files with your rights; read it, "
             "then allow task code",
-            listed,
+            first_lines(lines, LISTED),
         )
 
 

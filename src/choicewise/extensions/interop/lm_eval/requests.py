@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from choicewise.errors import ModelError, UsageError
+from choicewise.errors import ModelError, UsageError, first_lines
 from choicewise.extensions.interop.lm_eval.engine import Engine
 from choicewise.models.model import Model
 from choicewise.questions import Answers, Generation, Ids, Mass, Rendition, Span
@@ -186,13 +186,10 @@ def _refuse_missing(prompts: Sequence[ScoredPrompt], where: Callable[[int], str]
             problems.append(f"{where(index)}: {prompt.missing}")
     if not problems:
         return
-    lines = problems[:LISTED]
-    if len(problems) > LISTED:
-        lines.append(f"and {len(problems) - LISTED} more")
     raise ModelError(
         f"{len(problems)} requests can't be scored, and the harness's own model would stop at them, too "
         "(boundary=lcp scores those whose tokens merge)",
-        lines,
+        first_lines(problems, LISTED),
     )
 
 

@@ -112,7 +112,7 @@ def _opened(named: Sequence[str | Path | Run]) -> list[Run]:
 
 
 def _refuse_inside(out: Path, runs: Sequence[Run]) -> None:
-    # A link that leads into a run folder is a place in it.
+    # A link may lead into a run folder.
     target = Path(os.path.realpath(out))
     for run in runs:
         if target.is_relative_to(run.folder.resolve()):
@@ -161,9 +161,7 @@ def identity(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Hold the ``files`` that were written, in the order of their names, and in ``notes`` what was
-    left out, and why.
-    """
+    """Hold the written ``files``, in the order of their names, and ``notes`` on what was left out."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -187,12 +185,12 @@ def _fill_files(writer: Writer, export: Export, out: Path) -> Filled:
     files = [out]
     for ending in writer.endings(export.table):
         files.append(out.with_name(f"{out.stem}{ending}{out.suffix}"))
-    # All before the first is written: an export of several files replaces all of them or none.
+    # Every file is checked before the first is written, so that all are replaced or none.
     for file in files:
         _check_file(file, writer)
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    # Files are replaced when the block ends, and none is after an error.
+    # The files are replaced when the block ends, unless it ends in an error.
     with ExitStack() as stack:
         partial = []
         for file in files:
@@ -316,7 +314,7 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
         raise UsageError(
             f"{out} holds an export of the format {mark['format']}; choose another folder"
         )
-    # What follows would be lost by a replacement: further files, edits, and runs of the export.
+    # A replacement would lose further files, edits, and runs that this export lacks.
     files.discard(MARK)
     digests = mark["files"]
     others = files - digests.keys()

@@ -69,7 +69,8 @@ class TaskTree:
     """Hold the tasks (``leaves``) of a name, in the harness's order.
 
     ``group``: the keys of the group, None for a task or a tag.  ``files``: all files to be read.
-    ``code``: the code of files that the harness does not come with.  ``names``: its origin.
+    ``code``: the code of files that the harness does not come with.  ``names``: all names, among
+    which this one was found.
     """
 
     name: str
@@ -84,8 +85,8 @@ class TaskTree:
 class TaskNames:
     """List the tasks, groups and tags of the folders ``include`` and of the harness.
 
-    For its own, the harness's TaskManager reads 13,000 files, which takes ten seconds; so it is
-    asked, once a process, for names that the folders lack.
+    The harness's TaskManager takes ten seconds to read the 13,000 files of the harness, so they are
+    read only for a name that the folders lack, and once a process.
     """
 
     def __init__(self, include: Sequence[Path]) -> None:
@@ -119,7 +120,7 @@ class TaskNames:
             top = read_task_file(path)
             name = _name_in_file(path, top)
         else:
-            entry = self._known_entry(name)
+            entry = self.known_entry(name)
             if entry.yaml_path is not None:
                 top = read_task_file(entry.yaml_path)
         walk = _Walk(self)
@@ -149,7 +150,8 @@ class TaskNames:
             names=self,
         )
 
-    def _known_entry(self, name: str) -> Any:
+    def known_entry(self, name: str) -> Any:
+        """Return the harness's entry of a name.  Raises ProtocolError if there is none."""
         entry = self.entry(name)
         if entry is None:
             raise self.unknown(name)
@@ -206,9 +208,7 @@ class _Walk:
 
     def named(self, name: str, overrides: Keys, above: tuple[str, ...]) -> Iterator[Leaf]:
         """Yield the tasks of a name."""
-        entry = self.names.entry(name)
-        if entry is None:
-            raise self.names.unknown(name)
+        entry = self.names.known_entry(name)
         if entry.yaml_path is not None:
             yield from self.tasks(name, read_task_file(entry.yaml_path), overrides, above)
             return

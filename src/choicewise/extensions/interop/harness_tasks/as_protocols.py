@@ -124,7 +124,7 @@ class TaskSource(Source):
         """Return a digest of the selection, and of the sizes and times of its files."""
         states = set[tuple[str, int, int]]()
         for path in self._files():
-            # A text of the task file that is no path may be refused by the system.
+            # The system may refuse a text that is no path.
             with suppress(OSError, ValueError):
                 if path.is_file():
                     status = path.stat()

@@ -352,7 +352,7 @@ def further_code(leaf: Leaf) -> Iterator[Code]:
         key = "dataset_kwargs.trust_remote_code"
         yield Code(position, key, "the loading script of the data")
         if path is not None:
-            # The keyword may be of a file that is trusted, and the path of one that is not.
+            # A trusted file may hold the keyword, and another file the path.
             yield _key_code(leaf, "dataset_path", f"{path}: its loading script")
     if isinstance(path, str) and not isinstance(path, _CodeName) and _runs(path):
         names = f"{path}: a script, or a format that can hold code"

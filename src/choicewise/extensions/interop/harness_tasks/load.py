@@ -266,7 +266,7 @@ class _Walk:
             if self.names.entry(name) is not None:
                 yield from self.named(name, merged, above)
             elif "group" in member_keys:
-                # The group, or below the task, is spelled out in place of a name.
+                # Here a group is spelled out in place of a name, and below a task.
                 yield from self._members(inner_name, member_keys, position, group_overrides, above)
             elif "dataset_path" in merged or "class" in merged:
                 yield Leaf(inner_name, {**merged, "task": (inner_name, position)})

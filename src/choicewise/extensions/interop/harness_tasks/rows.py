@@ -50,7 +50,7 @@ class TaskRow:
 class TaskData:
     """Hold a task of the harness with its number of few-shot examples, its rows and items.
 
-    ``split``: the split of the rows.  ``numbers``: the index of the row of each of the ``items``.
+    ``split``: the split of the rows.  ``numbers``: for each of the ``items`` the index of its row.
     ``pool``: items for examples by the name of their split.  ``template``: the form of the
     requests, None if no protocol of ours has it; then there is no pool.  ``reason``: why the
     template or the pool can't be used, "" if they can.
@@ -448,7 +448,7 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
 
 
 def _hole(expression: str) -> _Piece:
-    # The name of a hole of ours stands between single braces.
+    # Our templates have the name of a hole between single braces.
     if not expression or "{" in expression or "}" in expression:
         raise Inexpressible(f"a placeholder can't be called {expression!r}")
     return _Piece(expression, is_hole=True)

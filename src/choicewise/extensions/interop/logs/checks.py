@@ -154,8 +154,8 @@ def _value_of(total: str, values: Iterable[str]) -> str | None:
 def checked_item(item: LoggedItem, tool: str) -> LoggedItem:
     """Return ``item`` with log-likelihoods that are numbers or missing.
 
-    A NaN is a missing choice, and a right choice that is none of the choices makes the item
-    missing. Raises DataError for a value that is no log-likelihood, an item without choices, and
+    A choice with NaN is missing, and so is an item whose right choice is none of its choices.
+    Raises DataError for a value that is no log-likelihood, an item without choices, and
     texts that no file can store.
     """
     where = f"item {item.id!r} of {tool}"

@@ -295,7 +295,7 @@ class Separate(Exception):
 
 
 def _group_items(logs: Sequence[Log]) -> Iterator[LoggedItem]:
-    """Yield the items of several tasks as ``TASK/ID``, the name in our own runs of a group."""
+    """Yield the items of several tasks as ``TASK/ID``, their ids in our runs of a group."""
     for log in logs:
         for item in log.items:
             yield replace(item, id=f"{log.task}/{item.id}", subject=log.task)

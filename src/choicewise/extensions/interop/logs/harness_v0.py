@@ -170,7 +170,7 @@ def _loglikelihood(cell: Any, where: str) -> float | None:
 
 
 def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
-    """Return the right choice, of which ``truth`` is the index or the end of its prompt."""
+    """Return the right choice; ``truth``: its index, or the end of its prompt."""
     choice = index(truth)
     if choice is not None:
         return (choice,)

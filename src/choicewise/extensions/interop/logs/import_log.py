@@ -187,29 +187,29 @@ def _which(first: Log, second: Log) -> str:
 
 
 def write_logs(
-    logs: Sequence[Log], out: Path, say: Callable[[Imported], None] = lambda imported: None
+    logs: Sequence[Log], out: Path, done: Callable[[Imported], None] = lambda imported: None
 ) -> list[Imported]:
-    """Write a run folder for each of ``logs``, and call ``say`` after each.
+    """Write a run folder for each of ``logs``, and call ``done`` with each import.
 
     Raises the errors of :func:`run_of_log`.
     """
-    # A sweep that is there already takes a single log, too.
+    # An existing sweep takes even a single log.
     if len(logs) == 1 and not is_sweep(out):
         imported = Imported(logs[0], out, run_of_log(logs[0], out))
-        say(imported)
+        done(imported)
         return [imported]
     begun_sweep(out)
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        return _write_several(logs, out, say)
+        return _write_several(logs, out, done)
 
 
 def _write_several(
-    logs: Sequence[Log], out: Path, say: Callable[[Imported], None]
+    logs: Sequence[Log], out: Path, done: Callable[[Imported], None]
 ) -> list[Imported]:
     sweep = begun_sweep(out)
-    done: list[Imported] = []
+    written: list[Imported] = []
     failed: list[ChoicewiseError] = []
     for log in logs:
         folder = _folder(sweep, log)
@@ -218,8 +218,8 @@ def _write_several(
             state = run_of_log(log, out / folder)
             cell = replace(cell, asked=state.model, done=True)
             imported = Imported(log, out / folder, state)
-            done.append(imported)
-            say(imported)
+            written.append(imported)
+            done(imported)
         except ChoicewiseError as error:
             # The other logs are still imported.
             failed.append(error.within(f"{log.model} on {log.task}"))
@@ -227,9 +227,9 @@ def _write_several(
         sweep = replaced(sweep, cell)
         write_sweep(out, sweep)
     if not failed:
-        return done
+        return written
     others = ""
-    if done:
+    if written:
         others = f"; the others are in {out}"
     first = failed[0]
     if len(failed) == 1:
@@ -241,7 +241,7 @@ def _write_several(
 
 
 def _folder(sweep: Sweep, log: Log) -> str:
-    """Return the folder of the log's run: its last one, or a MODEL/TASK that is free."""
+    """Return the folder of the log's run: that of an earlier import, or a free MODEL/TASK."""
     folder_of_model: dict[str, str] = {}
     tasks_of_model = [MANIFEST]
     for cell in sweep.cells:
@@ -505,7 +505,7 @@ def _refuse_repeated(log: Log, ids: NDArray[np.uint64]) -> None:
 
 
 SCORES = (*SUMS, "greedy", "least_likely", "locally_renormalised")
-"""Scores of every log; the last two stand for the scores that need single tokens."""
+"""Scores of every log; the last two represent those that need single tokens."""
 
 CONDITIONAL_SCORES = tuple(score for score in CONDITIONAL if score != "dc_pmi")
 """Scores that use a null context, without ``dc_pmi``, which equals ``pmi``."""
@@ -606,7 +606,7 @@ def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
 
     ``requests``: the digest of the requests (64 hex).
     """
-    # Such a limit stands for that of a log which does not have it.
+    # A log without a limit gets one that no text reaches.
     new_tokens = 1_000_000
     limit = log.settings.get("max_tokens", "")
     if limit.isdecimal() and int(limit):

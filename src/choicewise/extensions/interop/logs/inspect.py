@@ -231,7 +231,7 @@ def rules(header: Mapping[str, Any]) -> tuple[str, ...]:
             first = rule
             break
     names.remove(first)
-    # Other tools that read texts of the form Inspect asks for, which is that of simple-evals.
+    # Inspect asks for answers in the form of simple-evals, which these tools read, too.
     others = ("simple-evals@f517a91", "simple-evals-multilingual@f517a91", "opencompass@14ca958")
     return (first, *names, *others)
 

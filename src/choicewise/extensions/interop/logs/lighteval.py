@@ -36,7 +36,7 @@ from choicewise.extensions.interop.logs.verdicts import (
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Unreadable, Verdict
 
 PARTS: Final = 5
-"""Parts from which on a task (MMLU's subjects) is one log; fewer remain tasks of their own."""
+"""The fewest parts of a task (MMLU's subjects) that become one log; fewer stay separate."""
 
 _PART: Final = re.compile(
     r"(?P<suite>[^|]*\|)?(?P<parent>[^|:]+?)(?::|(?<=hendrycksTest)-)(?P<part>[^|]+)(?P<rest>\|.*)?"

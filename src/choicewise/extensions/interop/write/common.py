@@ -145,7 +145,7 @@ def _items(
 
 
 def _missing_reasons(portion: ObservedPortion, nulls: Sequence[str]) -> dict[int, str]:
-    """Return the first reason of every item of which something is missing."""
+    """Return the first reason of every item that has something missing."""
     reasons: dict[int, str] = {}
     for null in (None, *nulls):
         for item, reason in portion.reasons(null):
@@ -188,7 +188,7 @@ class _Choices:
             choice=text,
             option=_text_at(self._options[item], index),
             context=context,
-            # What was not observed has no text, but the prompt says what it would have been.
+            # An unobserved choice has no text, but the prompt has the text that was to be scored.
             continuation=self._continuations[row] or _text_at(self._expected[item], index),
             loglikelihood=self._loglikelihoods[row],
             tokens=self._tokens[row] or None,
@@ -234,7 +234,7 @@ _RESERVED = (
     | {f"com{number}" for number in range(10)}
     | {f"lpt{number}" for number in range(10)}
 )
-"""Names that a folder can't have everywhere, or that a data store keeps for itself."""
+"""Names that a folder can't have everywhere, or that a data store reserves."""
 
 
 def file_name(text: str) -> str:

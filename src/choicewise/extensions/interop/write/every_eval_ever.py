@@ -313,7 +313,7 @@ def record_folder(collection: str, model: str) -> tuple[str, str, str]:
 
 def record_uuid(text: str) -> UUID:
     """Return a UUID of version 4, as the data store wants, that is equal for equal texts."""
-    # The data store checks the version, which says that the bits are random.
+    # The data store takes version 4 alone, which is meant for random bits.
     return UUID(bytes=hashlib.sha256(text.encode()).digest()[:16], version=4)
 
 
@@ -399,7 +399,7 @@ def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
 
 
 def _metadata(item: AnsweredItem, measured: Measurement) -> dict[str, str]:
-    """Return texts that say where the item is from, what is right, and the score of every choice."""
+    """Return the origin, the right choices and the scores of the item as texts."""
     metadata = {
         "split": item.split,
         "subject": item.subject,
@@ -537,7 +537,7 @@ def _unchecked(board: _Board) -> str:
 
 
 def _notes(run: Run, row: Number, board: _Board) -> str:
-    """Say in a line how the score was measured: protocol, ids, unit, interval, what is missing."""
+    """Describe in a line how the score was measured: protocol, ids, unit, interval, counts."""
     identity = row.identity
     counts = row.counts
     parts = [f"{identity.protocol} {identity.id} {identity.i} {identity.t}"]

@@ -215,7 +215,7 @@ def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[s
 
 
 OWN = "choicewise"
-"""The key of ``configs[TASK]["metadata"]`` that holds what the format has no place for."""
+"""The key of ``configs[TASK]["metadata"]`` that holds what no key of the format can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) 
     """Return the keys of a task's YAML file that the protocol knows, as the harness keeps them."""
     protocol = task.first.protocol
     dataset = task.run.manifest.dataset
-    # No length of the harness counts what stands between prompt and choice.
+    # No length of the harness counts what is between prompt and choice.
     has_space = protocol.requests is not None or protocol.continuation.startswith(" ")
     delimiter = " " if has_space else ""
     config: dict[str, Any] = {"task": numbers.name}
@@ -429,8 +429,8 @@ def _resps(measured: Measurement) -> str:
 
 
 UNCONDITIONAL = "acc_mutual_info"
-"""The metric for which the harness asks every choice once more, after nothing; it lists these
-requests last.
+"""The metric for which the harness scores every choice once more, after an empty context; it lists
+these requests last.
 """
 
 

@@ -187,7 +187,7 @@ class _Parts:
 
 
 def _parts(name: str, protocol: Protocol) -> _Parts:
-    """Return the parts of a protocol's name; of a signature, its id stands for the entry.
+    """Return the parts of a protocol's name; the entry of a signature is its id.
 
     Protocols of requests that were rendered elsewhere are named after those requests, and differ in
     nothing but the score.

@@ -115,7 +115,7 @@ def _spec(run: Run, measured: Measurement, row: Number) -> EvalSpec:
         run_id=_id(*run_parts),
         task_id=_id(identity.signature),
         created=last_written([run]).isoformat(timespec="seconds"),
-        # Inspect's data frames drop what stands before a slash.
+        # Inspect's data frames drop the text before a slash.
         task=measured.name.replace("/", ":"),
         task_display_name=measured.name,
         task_args={axis.name: getattr(protocol, axis.name) for axis in fields(protocol)},

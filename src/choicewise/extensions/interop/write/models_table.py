@@ -54,7 +54,7 @@ def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable
     names = {row.identity.model for row in distinct(rows)}
     outcomes = []
     for run in runs:
-        # Rows of models with one name have been told apart by their ids; outcomes must follow.
+        # Ids distinguish the rows of models with one name, and must distinguish outcomes, too.
         name = f"{run.outcomes.model} {run_id(run.manifest)}"
         if name in names:
             outcomes.append(replace(run.outcomes, model=name))
@@ -105,7 +105,7 @@ class _Models:
         # All parts have the digits of the whole table.
         spelled, unit = digits(self._rows)
         marks = Marks()
-        # Mean and rank are of all benchmarks, so that they stand once.
+        # Mean and rank are of all benchmarks, so one part alone has them.
         end_heads: list[str] = []
         if is_last:
             end_heads = list(self._ends(table.standings[0]))
@@ -187,7 +187,7 @@ class _Models:
         text = spelled(row.value)
         if not math.isnan(row.se):
             text += f" ± {spelled(row.se)}"
-        # A value over a part of its items says over how many.
+        # Beside a value over a part of its items is their number.
         if self._has_several and row.coverage:
             text += f" {row.coverage}"
         return Cell(text, marks=marks.of(texts), bold=self._has_several and bool(is_best))

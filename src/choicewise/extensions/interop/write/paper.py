@@ -109,7 +109,7 @@ smaller, with more than the second long names break too.
 
 HEAD = 12
 NAME = 20
-"""Characters of a head, and of a name that breaks, that stand on one line if they can break."""
+"""Characters of a head, and of a name that may break, on one line."""
 
 _HEAD = r"""%s: in the preamble, \usepackage{booktabs,longtable}
 \providecommand{%s}[2]{\ifdefined\Umathchar#1\else#2\fi}%% a character, or its name where pdfTeX does not have it
@@ -360,7 +360,7 @@ def paper_tables(study: Study) -> list[PaperTable]:
         # A label ends in the dataset if the model has runs on several, which columns name.
         model = row.identity.model
         names[model] = model.removesuffix(f" on {row.identity.dataset}")
-    # Shares of all metrics have one unit, and stand in one table before the others.
+    # Shares of all metrics have one unit, and one table before the others.
     rows_of_kind: dict[str, list[Number]] = {}
     for row in sorted(rows, key=lambda row: not row.share):
         kind = "" if row.share else row.identity.metric
@@ -373,9 +373,9 @@ def paper_tables(study: Study) -> list[PaperTable]:
 
 
 def _label_parts(row: Number, part: str) -> tuple[str, ...]:
-    """Return the protocol, then what may stand behind it in a label, the most telling first.
+    """Return the protocol, then what may follow it in a label, the most telling first.
 
-    Together they say what a value is a value of, its model apart. ``part``: of the data, that the
+    All of them together identify a value among those of its model. ``part``: of the data, that the
     run chose.
     """
     identity = row.identity
@@ -521,7 +521,7 @@ def _one_model(cells: _Cells, model: str, rows: Mapping[str, Number]) -> PaperTa
 
 @dataclass(frozen=True, kw_only=True)
 class _Matrix:
-    """Arrange values by names ``down`` and ``across``; ``corner`` says what the first are."""
+    """Arrange values by names ``down`` and ``across``; ``corner``: the kind of the former."""
 
     corner: str
     down: Sequence[str]
@@ -658,7 +658,7 @@ def table_notes(rows: Sequence[Number]) -> list[Note]:
 
 
 def metric_note(rows: Sequence[Number]) -> Note:
-    """Return a note that says what each metric of these rows is."""
+    """Return a note that describes the metrics of these rows."""
     texts = {}
     for row in rows:
         name = row.identity.metric
@@ -669,8 +669,8 @@ def metric_note(rows: Sequence[Number]) -> Note:
 
 
 def origins(rows: Sequence[Number]) -> list[Note]:
-    """Return notes that say where the numbers come from: models, data, program, and protocols with
-    their ids and signatures.
+    """Return notes on the origin of the numbers: models, data, program, and protocols with their
+    ids and signatures.
     """
     models: dict[str, None] = {}
     data: dict[str, None] = {}

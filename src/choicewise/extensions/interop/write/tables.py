@@ -337,7 +337,7 @@ def row_table(study: Study) -> pa.Table:
     """Return the rows of all runs under the names of their models, then the averages of suites,
     whose metric is ``average``.
 
-    Values are shares of 1, or in the unit of the metric. A number that is not there is null.
+    Values are shares of 1, or in the unit of the metric. A missing number is null.
     """
     is_complete = {run.label: run.manifest.complete for run in study.runs}
     names = {run.label: run.manifest.model.name for run in study.runs}

@@ -21,7 +21,7 @@ from choicewise.data.benchmarks import benchmarks
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.write.common import LONGEST, file_name, free_name
+from choicewise.extensions.interop.write.common import LONGEST, distinct_name, file_name
 from choicewise.extensions.interop.write.every_eval_ever import BOARDS, record_folder, record_uuid
 from choicewise.extensions.interop.write.harness import sanitized
 from choicewise.extensions.interop.write.harness_names import HARNESS_METRICS as METRICS
@@ -283,7 +283,7 @@ def test_any_texts(rows: list[tuple[str, list[str], str]]) -> None:
 @given(texts, texts)
 def test_names_of_files_are_safe_and_stay_apart(one: str, other: str) -> None:
     first = file_name(one * 40)
-    second = free_name(file_name(other * 40), [first], "told")
+    second = distinct_name(file_name(other * 40), [first], "told")
     for name in (first, second):
         assert re.fullmatch(r"[^./\0][^/\0]*", name)
         assert len(name.encode()) <= LONGEST + 10

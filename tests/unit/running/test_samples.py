@@ -16,7 +16,7 @@ from choicewise.data.dataset import Dataset, shares
 from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.board.queue import Asked
-from choicewise.extensions.interop.export import identity
+from choicewise.extensions.interop.export import run_identity
 from choicewise.models.fake import HashModel
 from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection
@@ -227,7 +227,7 @@ def test_what_is_no_sample_is_left_out_of_files_and_ids(tmp_path: Path) -> None:
     assert run.manifest.stored()["selection"] == {"subjects": ("tides", "trees"), "limit": 2}
     assert repr(Selection(("a",), 2)) == "Selection(subjects=('a',), limit=2)"
     drawn = [scored(tmp_path / f"{n}", sample=4, seed=n) for n in (1, 2)]
-    assert len({identity(each) for each in (run, *drawn)}) == 3
+    assert len({run_identity(each) for each in (run, *drawn)}) == 3
     assert read_manifest(tmp_path / "1").stored() == drawn[0].manifest.stored()
 
 

@@ -147,7 +147,7 @@ def _refuse_unfinished(runs: Sequence[Run]) -> None:
     raise UsageError(f"runs are not complete; {advice}", lines)
 
 
-def identity(run: Run) -> str:
+def run_identity(run: Run) -> str:
     """Return a run in words that agree only for the same model, data and selection."""
     manifest = run.manifest
     model = dict(manifest.model.computation)
@@ -171,7 +171,7 @@ def _fill(writer: Writer, export: Export, out: Path) -> Filled:
     """Write the ``export`` to ``out`` in the way that the writer asks for."""
     writer.check(out)
     if writer.output == "folder":
-        content = [identity(run) for run in export.runs]
+        content = [run_identity(run) for run in export.runs]
         return fill_folder(out, writer.name, content, lambda folder: writer.write(export, folder))
     if writer.output == "file":
         return _fill_files(writer, export, out)

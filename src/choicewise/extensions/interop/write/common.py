@@ -31,6 +31,7 @@ from choicewise.results.sweep import averages
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.observed import Continuations, Floats
 from choicewise.scoring.scores import greedy, tokens
+from choicewise.util.files import free_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,20 +254,13 @@ def file_name(text: str) -> str:
     return f"{encoded[: LONGEST - 9].decode(errors='ignore')}-{digest}"
 
 
-def free_name(name: str, taken: Collection[str], identity: str) -> str:
+def distinct_name(name: str, taken: Collection[str], identity: str) -> str:
     """Return ``name`` if it is not ``taken``, else ``name`` with ``identity`` behind it, and with a
     number if that is taken too.
     """
-    # Names that differ in the case of their letters only are the same file on some systems.
-    used = {other.casefold() for other in taken}
-    free = name
-    number = 1
-    while free.casefold() in used:
-        free = f"{name}-{identity}"
-        if number > 1:
-            free += f"-{number}"
-        number += 1
-    return free
+    if free_name(name, taken) == name:
+        return name
+    return free_name(f"{name}-{identity}", taken)
 
 
 @contextmanager

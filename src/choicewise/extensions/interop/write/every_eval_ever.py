@@ -19,14 +19,14 @@ from uuid import UUID
 import choicewise
 from choicewise.data.benchmarks import benchmarks
 from choicewise.errors import UsageError
-from choicewise.extensions.interop.export import identity
+from choicewise.extensions.interop.export import run_identity
 from choicewise.extensions.interop.write.common import (
     LONGEST,
     AnsweredItem,
     answered_items,
     by_model,
+    distinct_name,
     file_name,
-    free_name,
     is_finished,
     item_scores,
     last_written,
@@ -76,7 +76,7 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
     model = run.manifest.model.name.strip("/ ") or "unnamed"
     dataset = run.manifest.dataset.name
     parent = Path("data", *record_folder(dataset, model))
-    uuid = record_uuid(identity(run))
+    uuid = record_uuid(run_identity(run))
     file = folder / parent / f"{uuid}.json"
     # The name is made of model, data and selection: another run of them would be lost.
     if file.exists():
@@ -438,7 +438,7 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
     folders: list[str] = []
     for runs in by_model(export.runs):
         model = runs[0].manifest.model
-        name = free_name(file_name(model.name), folders, model.digest[:6])
+        name = distinct_name(file_name(model.name), folders, model.digest[:6])
         folders.append(name)
         taken: set[str] = set()
         for run in runs:
@@ -491,7 +491,7 @@ def _write_eval_results_run(
             yield f"{run.folder}, {protocol}: no number to export"
             continue
         name = file_name(f"{dataset.name}_{protocol.removeprefix(f'{dataset.name}/')}")
-        name = free_name(name, taken, row.identity.id[1:])
+        name = distinct_name(name, taken, row.identity.id[1:])
         taken.add(name)
         folder.mkdir(parents=True, exist_ok=True)
         text = _yaml(run, row, board, export)

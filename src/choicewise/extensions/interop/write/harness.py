@@ -25,8 +25,8 @@ from choicewise.extensions.interop.write.common import (
     AnsweredItem,
     answered_items,
     by_model,
+    distinct_name,
     file_name,
-    free_name,
     is_finished,
     item_scores,
     last_written,
@@ -65,7 +65,7 @@ def write(export: Export, folder: Path) -> list[str]:
     folders: list[str] = []
     for runs in by_model(export.runs):
         model = runs[0].manifest.model
-        name = free_name(file_name(sanitized(model.name)), folders, model.digest[:6])
+        name = distinct_name(file_name(sanitized(model.name)), folders, model.digest[:6])
         folders.append(name)
         (folder / name).mkdir()
         notes += _write_model(runs, folder / name)
@@ -656,7 +656,7 @@ def _prompt_task(run: Run, group: _Group, taken: set[str]) -> PromptTask:
         task = None
     if task is None:
         dataset = run.manifest.dataset.name
-        name = free_name(new_task_name(first.name, first.protocol, dataset), taken, spelling)
+        name = distinct_name(new_task_name(first.name, first.protocol, dataset), taken, spelling)
         pattern = f"{name}_{{subject}}"
         is_group = len(subjects) > 1
         taken.add(name)
@@ -668,7 +668,7 @@ def _prompt_task(run: Run, group: _Group, taken: set[str]) -> PromptTask:
     if is_group:
         for subject in subjects:
             leaf = pattern.replace("{subject}", file_name(subject))
-            leaves[subject] = free_name(leaf, taken, spelling)
+            leaves[subject] = distinct_name(leaf, taken, spelling)
             taken.add(leaves[subject])
     taken.add(name)
     return PromptTask(

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,9 @@ _REASONS = {-CPU_SIGNAL: "takes too much processor time"}
 
 _ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "LANG", "OMP_NUM_THREADS")
 """The variables that the process sees of the environment, which may hold tokens and passwords."""
+
+_TAIL = 1 << 16
+"""Bytes at the end of what a process printed that are read for a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +185,34 @@ class BoundedProcess:
         if self._process is not None:
             self._process = None
             self._end()
+
+
+class TrustedProcess(BoundedProcess):
+    """Start a process that is as trusted as this one, and is configured by the same variables.
+
+    What it prints is kept, to show the end of it if the process fails.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: IO[bytes] | None = None
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def _errors(self) -> IO[bytes]:
+        self._printed = tempfile.TemporaryFile()
+        weakref.finalize(self, self._printed.close)
+        return self._printed
+
+    def _last_lines(self) -> list[str]:
+        """Return the last lines that the process printed, without empty ones."""
+        if self._printed is None:
+            return []
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - _TAIL))
+        text = self._printed.read().decode(errors="replace")
+        return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class Unavailable(Exception):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from choicewise.errors import MachinesLost, UsageError
 from choicewise.extensions.cluster.part import Part, compute_part
@@ -18,7 +17,7 @@ from choicewise.models.local.devices import AUTO, gpu_bytes, gpu_count
 from choicewise.models.local.folder_model import footprint_of
 from choicewise.models.model import Model
 from choicewise.ports import ModelRuns, Watcher
-from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
+from choicewise.util.isolate import Limits, Record, TrustedProcess, serve
 from choicewise.util.text import size
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -117,7 +116,7 @@ def free_memory() -> int | None:
     return None
 
 
-class _ShardProcess(BoundedProcess):
+class _ShardProcess(TrustedProcess):
     """Compute a part in a process with ``environment`` beside that of this one."""
 
     module = "choicewise.extensions.cluster.processes"
@@ -131,7 +130,6 @@ class _ShardProcess(BoundedProcess):
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__()
         self._added = environment
-        self._printed: IO[bytes] | None = None
 
     def compute(self, part: Part) -> Record:
         """Return the record of the part; MachinesLost if the process dies."""
@@ -141,29 +139,19 @@ class _ShardProcess(BoundedProcess):
             self._drop()
 
     def _environment(self) -> dict[str, str]:
-        # It is as trusted as this process, and configured by variables.
-        return {**os.environ, **self._added}
+        return super()._environment() | self._added
 
-    def _errors(self) -> IO[bytes]:
-        self._printed = tempfile.TemporaryFile()
-        return self._printed
+    def _why_ended(self, status: int | None) -> str:
+        if status is not None and status < 0:
+            return f"was ended by signal {-status}"
+        return super()._why_ended(status)
 
     def _give_up(self, reason: str) -> NoReturn:
-        process = self._process
         self._drop()
-        if process is not None and process.returncode and process.returncode < 0:
-            reason = f"was ended by signal {-process.returncode}"
-        lines = self._last_lines()
+        lines = [line[:300] for line in self._last_lines()[-_PRINTED:]]
         if lines:
             reason = f"{reason}, after it printed: {' | '.join(lines)}"
         raise MachinesLost(reason)
-
-    def _last_lines(self) -> list[str]:
-        if self._printed is None:
-            return []
-        self._printed.seek(0)
-        text = self._printed.read().decode(errors="replace")
-        return [line.strip()[:300] for line in text.splitlines() if line.strip()][-_PRINTED:]
 
 
 class Processes:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import IO, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
@@ -30,7 +28,7 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
     rows_request,
     trace_request,
 )
-from choicewise.util.isolate import BoundedProcess, Limits, Record, Unavailable, serve_together
+from choicewise.util.isolate import Limits, Record, TrustedProcess, Unavailable, serve_together
 
 INTERPRETED: Final = "TRITON_INTERPRET"
 """The variable that is 1 if Triton's kernels run in its interpreter, on a machine without a GPU."""
@@ -59,7 +57,7 @@ class EngineFacts:
     abilities: Abilities
 
 
-class EngineProcess(BoundedProcess):
+class EngineProcess(TrustedProcess):
     """Run vLLM with ``options``, the arguments of ``vllm.LLM``; the first request starts it.
 
     Raises EngineDied if it fails, with the end of what it printed; the next request starts it anew.
@@ -76,7 +74,6 @@ class EngineProcess(BoundedProcess):
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__()
         self._options = dict(options)
-        self._printed: IO[bytes] | None = None
         self._has_started = False
 
     def facts(self) -> EngineFacts:
@@ -112,15 +109,6 @@ class EngineProcess(BoundedProcess):
     def _arguments(self) -> Sequence[str]:
         return (json.dumps(self._options),)
 
-    def _environment(self) -> dict[str, str]:
-        # It is as trusted as this process, and configured by variables.
-        return dict(os.environ)
-
-    def _errors(self) -> IO[bytes]:
-        self._printed = tempfile.TemporaryFile()
-        weakref.finalize(self, self._printed.close)
-        return self._printed
-
     def _give_up(self, reason: str) -> NoReturn:
         self._drop()
         lines = self._last_lines()
@@ -135,15 +123,6 @@ class EngineProcess(BoundedProcess):
         if not self._has_started:
             remedy = "fix that first: the same command would fail again"
         raise EngineDied(f"vLLM {reason}; {remedy}")
-
-    def _last_lines(self) -> list[str]:
-        """Return the last lines that the process printed, without empty ones."""
-        if self._printed is None:
-            return []
-        size = self._printed.seek(0, os.SEEK_END)
-        self._printed.seek(max(0, size - (1 << 16)))
-        text = self._printed.read().decode(errors="replace")
-        return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _interpret(options: dict[str, Any]) -> None:

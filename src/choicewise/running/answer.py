@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from choicewise.data.dataset import Dataset
 from choicewise.engine import DEVICE_TOKENS, cut_shards
 from choicewise.errors import UsageError
 from choicewise.models.kinds import model_kind, shard_tokens_of
@@ -19,10 +18,10 @@ from choicewise.models.model import Model, SelfCheck
 from choicewise.ports import Executor, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
 from choicewise.requests.blocks import Block, prepare_block
-from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.observe import observe
 from choicewise.running.shards import Assignment
+from choicewise.running.work import Work
 from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
 
@@ -106,42 +105,7 @@ def _find_executor(name: str) -> Executor:
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """Hold the arguments of :func:`~choicewise.requests.blocks.prepare_block` for a run."""
-
-    model: Model
-    data: Dataset
-    rendered: Sequence[RenderedRequests]
-    skip_bad_items: bool
-
-    @contextmanager
-    def ready(
-        self, blocks: Sequence[Block], assignment: Assignment
-    ) -> Generator[Upcoming, None, None]:
-        """Prepare blocks in a thread, each while the one before it is computed.
-
-        The first one is begun at once.  After the ``with`` the thread stops at its next prompt.
-        """
-        tokens = shard_tokens_of(self.model)
-        if assignment.share is not None:
-            # A server answers a block at once; shards of it go to different processes.
-            tokens = tokens or DEVICE_TOKENS
-        awaited = _Awaited(self.model)
-        with ThreadPoolExecutor(1) as thread:
-            try:
-                yield Upcoming(
-                    thread.submit(self._prepare, block, awaited, tokens) for block in blocks
-                )
-            finally:
-                awaited.ended.set()
-
-    def _prepare(self, block: Block, awaited: _Awaited, tokens: int | None) -> Ready:
-        prepared = prepare_block(self.data, block, awaited, self.skip_bad_items, self.rendered)
-        return Ready(block, prepared, list(cut_shards(prepared.wanted, tokens)))
-
-
-@dataclass(frozen=True)
-class Ready:
+class _Ready:
     """Hold a rendered and tokenized block, with its questions in ``shards``, by key."""
 
     block: Block
@@ -149,22 +113,13 @@ class Ready:
     shards: Sequence[Mapping[str, BlockPrompt]]
 
 
-class Upcoming:
-    """Prepare one block ahead; a job begins when it is drawn from ``jobs``."""
-
-    def __init__(self, jobs: Iterator[Future[Ready]]) -> None:
-        self._jobs = jobs
-        self._job = next(jobs, None)
-
-    def take(self, wait: bool = True) -> Ready | None:
-        """Return the next block, None after the last; without ``wait`` None if it is not ready."""
-        job = self._job
-        if job is None or not (wait or job.done()):
-            return None
+def _one_ahead(job: Future[_Ready] | None, others: Iterator[Future[_Ready]]) -> Iterator[_Ready]:
+    """Yield the block of ``job``, then those of ``others``; a job begins when it is drawn."""
+    while job is not None:
         ready = job.result()
-        # Drawing it begins it, so that one block is prepared ahead, and no more are in memory.
-        self._job = next(self._jobs, None)
-        return ready
+        # One block is prepared ahead, and no more are in memory.
+        job = next(others, None)
+        yield ready
 
 
 class _Awaited:
@@ -188,11 +143,11 @@ class _Awaited:
 
 
 class Respondent:
-    """Compute the blocks of a run by calling the model of ``preparation``."""
+    """Compute the blocks of ``work`` by calling ``model``."""
 
-    def __init__(self, preparation: Preparation) -> None:
-        self._preparation = preparation
-        self._model = preparation.model
+    def __init__(self, model: Model, work: Work) -> None:
+        self._model = model
+        self._work = work
 
     @property
     def selfcheck(self) -> SelfCheck | None:
@@ -231,10 +186,10 @@ class Respondent:
             return
         model = self._model
         whole = assignment.share is not None
-        with self._preparation.ready(blocks, assignment) as upcoming:
+        with self._prepared(blocks, assignment) as upcoming:
             # This loads the model, while the thread renders the first block.
             model.check(0)
-            while (ready := upcoming.take()) is not None:
+            for ready in upcoming:
                 prepared = ready.prepared
                 assigned = assignment.take(ready.block, ready.shards)
                 # A part of a run checks as deeply as the whole run would.
@@ -250,6 +205,31 @@ class Respondent:
                     observations=self._observations(assigned.shards, whole),
                     shards=sizes,
                 )
+
+    @contextmanager
+    def _prepared(
+        self, blocks: Sequence[Block], assignment: Assignment
+    ) -> Generator[Iterator[_Ready], None, None]:
+        """Prepare blocks in a thread, each while the one before it is computed.
+
+        The first one is begun at once.  After the ``with`` the thread stops at its next prompt.
+        """
+        tokens = shard_tokens_of(self._model)
+        if assignment.share is not None:
+            # A server answers a block at once; shards of it go to different processes.
+            tokens = tokens or DEVICE_TOKENS
+        awaited = _Awaited(self._model)
+        with ThreadPoolExecutor(1) as thread:
+            jobs = (thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
+            try:
+                yield _one_ahead(next(jobs, None), jobs)
+            finally:
+                awaited.ended.set()
+
+    def _prepare(self, block: Block, awaited: _Awaited, tokens: int | None) -> _Ready:
+        work = self._work
+        prepared = prepare_block(work.data, block, awaited, work.skip_bad_items, work.rendered)
+        return _Ready(block, prepared, list(cut_shards(prepared.wanted, tokens)))
 
     def _observations(
         self, shards: Iterable[Mapping[str, BlockPrompt]], whole: bool = False

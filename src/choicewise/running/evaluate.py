@@ -44,7 +44,6 @@ from choicewise.results.run import Run, open_run
 from choicewise.results.tables import Subject, places_of, read_item_table
 from choicewise.running.answer import (
     BlockResult,
-    Preparation,
     Respondent,
     executor_of,
     loading_options,
@@ -340,8 +339,7 @@ def compute(task: Task, out: Path, progress: Progress, say: Callable[[str], None
         if stretches and not is_new:
             work.check(stretches)
         if stretches or unanswered:
-            preparation = Preparation(model, work.data, work.rendered, work.skip_bad_items)
-            respondent = Respondent(preparation)
+            respondent = Respondent(model, work)
             if stretches:
                 _observe(folder, respondent, work, stretches, progress, assignment)
                 # The C library keeps hundreds of megabytes of the rows, on top of what follows.

@@ -474,6 +474,11 @@ def floored(logs: Floats) -> Floats:
     return np.maximum(logs, math.log(LEAST))
 
 
+def is_nought(floored_logs: Floats) -> Mask:
+    """Find the options of probability 0 among log-probabilities that :func:`floored` raised."""
+    return floored_logs <= math.log(LEAST)
+
+
 def without_end(parts: Sequence[Continuations]) -> Continuations:
     """Return the first part with P(EOS) := 0 and the rest renormalised.
 

@@ -22,7 +22,7 @@ from choicewise.results.measurement import (
     rows_of_items,
     shared_items,
 )
-from choicewise.scoring.combine import LEAST
+from choicewise.scoring.combine import is_nought
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers, item_max, item_sum, row_of
@@ -166,7 +166,5 @@ def option_probabilities(measured: Measurement) -> Floats:
     reading = READINGS[measured.protocol.reading]
     if Decision not in reading.needs or measured.scores is None:
         return softmax
-    given = np.exp(measured.scores)
-    # A probability of 0 is stored as the least log-probability that counts.
-    given = np.where(given <= LEAST * (1 + 1e-6), 0.0, given)
+    given = np.where(is_nought(measured.scores), 0.0, np.exp(measured.scores))
     return np.where(np.isnan(softmax), np.nan, given)

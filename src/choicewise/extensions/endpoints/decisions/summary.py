@@ -24,7 +24,7 @@ from choicewise.questions import Decision
 from choicewise.records import OBSERVATIONS, EndpointRecord, Manifest, ServerRecord
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.scoring.combine import LEAST
+from choicewise.scoring.combine import is_nought
 from choicewise.scoring.observed import row_of
 from choicewise.scoring.rounding import Check, checks
 from choicewise.store.tables import block_file, read_batches
@@ -230,8 +230,7 @@ def _refusals(run: Run, name: str) -> Refusals:
     if measured.metric.share and answered:
         as_wrong = float(credits.sum() / answered)
     item = row_of(measured.evidence.item_offsets)
-    # A probability of 0 is stored as the least log-probability that counts.
-    is_nought = measured.scores <= math.log(LEAST)
+    is_zero = is_nought(measured.scores)
     return Refusals(
         protocol=name,
         items=len(measured.credit),
@@ -239,6 +238,6 @@ def _refusals(run: Run, name: str) -> Refusals:
         share=measured.metric.share,
         value=value,
         as_wrong=as_wrong,
-        floor=len(np.unique(item[is_nought])),
-        right=len(np.unique(item[is_nought & measured.evidence.right])),
+        floor=len(np.unique(item[is_zero])),
+        right=len(np.unique(item[is_zero & measured.evidence.right])),
     )

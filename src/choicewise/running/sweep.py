@@ -312,7 +312,7 @@ class _Sweep:
         names = {cell.dataset for cell in waiting}
         sources = [source for source in self.sources if source.name in names]
         # A bad item of a new run is refused before its model is loaded.
-        is_new = not (self.folder / MANIFEST).exists()
+        is_new = not any((self.folder / cell.folder / MANIFEST).exists() for cell in waiting)
         opened, failed = open_all(
             sources,
             self.job,

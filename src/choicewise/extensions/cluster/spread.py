@@ -216,7 +216,9 @@ def compute_all(sharded: Sequence[ShardedRuns], watcher: Watcher) -> None:
             runs.begin()
         waiting = list(sharded)
         while waiting:
-            computing = [future for runs in waiting for future in runs.futures]
+            computing: list[Future[Record]] = []
+            for runs in waiting:
+                computing += runs.futures
             wait(computing, BEAT, FIRST_COMPLETED)
             for runs in list(waiting):
                 failures = _advanced(runs, watcher)

@@ -285,9 +285,9 @@ class Probe:
         if taken is not None:
             route = taken.route
             return replace(taken.check, rung=route.name, trials=trials, cost=route.cost)
-        names = [trial.rung for trial in trials if trial.refused is None]
+        taken_ways = (trial.rung for trial in trials if trial.refused is None)
         return SelfCheck(
-            rung=[*names, "none"][0],
+            rung=next(taken_ways, "none"),
             difference=0.0,
             floor=0.0,
             tolerance=_TOLERANCE,

@@ -117,33 +117,44 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     """
     first = comparisons[0]
     share = all(comparison.left.share for comparison in comparisons)
-    value = "share" if share else "number"
-    rows = []
-    for comparison in sorted(comparisons, key=_size_for_order, reverse=True):
-        p = comparison.test.p if comparison.verdict == "comparable" else None
-        left = comparison.left
-        right = comparison.right
-        difference = comparison.difference.value
-        rows.append([left.protocol, left.value, right.value, difference, p, comparison.verdict])
-    if not every:
-        rows = rows[:LISTED]
-    if len({comparison.verdict for comparison in comparisons}) == 1:
-        rows = [row[:-1] for row in rows]
+    value, change = _kinds(share)
+    unit = " %" if share else ""
     columns = [
         Column(name="protocol"),
-        Column(name="A", heading="A %" if share else "A", kind=value),
-        Column(name="B", heading="B %" if share else "B", kind=value),
-        Column(name="difference", heading="A - B", kind="points" if share else "change"),
+        Column(name="A", heading=f"A{unit}", kind=value),
+        Column(name="B", heading=f"B{unit}", kind=value),
+        Column(name="difference", heading="A - B", kind=change),
         Column(name="p", kind="p", optional=True),
-        Column(name="verdict"),
     ]
+    verdicts_differ = len({comparison.verdict for comparison in comparisons}) > 1
+    if verdicts_differ:
+        columns.append(Column(name="verdict"))
+    ordered = sorted(comparisons, key=_size_for_order, reverse=True)
+    if not every:
+        ordered = ordered[:LISTED]
+    rows = []
+    for comparison in ordered:
+        left = comparison.left
+        right = comparison.right
+        p = comparison.test.p if comparison.verdict == "comparable" else None
+        row: list[Any] = [left.protocol, left.value, right.value, comparison.difference.value, p]
+        if verdicts_differ:
+            row.append(comparison.verdict)
+        rows.append(row)
     items = counted(first.flips.shared, "shared item")
     return Table(
         name="protocols",
         title=f"A {_name_of(first.left)}, B {_name_of(first.right)}, {items}",
-        columns=columns[: len(rows[0])],
+        columns=columns,
         rows=rows,
     )
+
+
+def _kinds(share: bool) -> tuple[str, str]:
+    """Return the kinds of columns that hold values, and differences of values."""
+    if share:
+        return "share", "points"
+    return "number", "change"
 
 
 def _name_of(side: Side) -> str:
@@ -530,8 +541,7 @@ def ladder_table(both: BothWays) -> Table:
 
 
 def _ladder_columns(share: bool) -> list[Column]:
-    value = "share" if share else "number"
-    change = "points" if share else "change"
+    value, change = _kinds(share)
     heading = "%" if share else "value"
     return [
         Column(name="axis"),

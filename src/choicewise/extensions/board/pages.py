@@ -7,7 +7,7 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,28 @@ from urllib.parse import urlencode
 
 from choicewise import __version__
 from choicewise.errors import UsageError
-from choicewise.extensions.board.headlines import headlines, headlines_record, lead_sentence
-from choicewise.extensions.board.model import Cell, Column, ListedRun, Snapshot, Spread, State, slug
+from choicewise.extensions.board.headlines import (
+    Headlines,
+    headlines,
+    headlines_record,
+    lead_sentence,
+)
+from choicewise.extensions.board.model import (
+    Board,
+    Cell,
+    Column,
+    ListedRun,
+    Part,
+    Snapshot,
+    Spread,
+    State,
+    slug,
+)
 from choicewise.extensions.board.records import (
     AskedProtocol,
     ShownItem,
     View,
+    VisibleBoard,
     as_json,
     asked_protocol,
     board_csv,
@@ -347,19 +363,12 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
     board = snapshot.board
     visible = visible_board(board, view)
     first = headlines(board, view, snapshot.means)
-    rows = []
-    for line in visible.lines:
-        cells = [line.cells.get(column.id) for column in visible.columns]
-        rows += [cell.row for cell in cells if cell is not None and cell.row is not None]
-    for headline in first.lines:
-        rows += [cell.row for cell in headline.cells.values() if cell.row is not None]
-    # Only warnings that a visible number has are explained.
-    raised = _raised(rows)
+    raised = _raised(_visible_rows(visible, first))
     # Who leads does not depend on the models that a search hides.
-    everyone = headlines(board, replace(view, model="", warning=""), snapshot.means)
+    everyone = first
+    if view.model or view.warning:
+        everyone = headlines(board, replace(view, model="", warning=""), snapshot.means)
     parts = dict.fromkeys((column.key.part, column.dataset) for column in board.columns)
-    chosen_parts = [part for part, _ in parts if not view.data or part.id in view.data]
-    digests = {part.data for part in chosen_parts}
     return rendered(
         "board.html.j2",
         snapshot,
@@ -373,19 +382,57 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
         headings=headings(board, visible.columns),
         families=Counter(column.family for column in board.columns),
         parts=parts,
-        chosen_parts=chosen_parts,
-        chosen_runs=[run for run in board.runs if not view.data or _is_of(run, digests)],
-        chosen_columns=[column for column in board.columns if column.key.part in chosen_parts],
-        chosen_models={line.line.model for line in everyone.lines} if view.data else board.models,
+        chosen=_chosen(board, view, [part for part, _ in parts], everyone),
         lead=lead_sentence(everyone),
         sorted_by=partial(sorted_by, visible),
         order_of=partial(order_of, visible),
         is_shown=is_shown,
         ranged=sum(column.measured > 1 for column in board.columns),
         warnings=WARNINGS,
+        # Only warnings that a visible number has are explained.
         legend={MARKS[warning]: words for warning, words in WARNINGS.items() if warning in raised},
         State=State,
         **further,
+    )
+
+
+def _visible_rows(board: VisibleBoard, table: Headlines) -> Iterator[Number]:
+    """Yield the numbers of both tables of the page."""
+    for line in board.lines:
+        for column in board.columns:
+            cell = line.cells.get(column.id)
+            if cell is not None and cell.row is not None:
+                yield cell.row
+    for headline in table.lines:
+        for cell in headline.cells.values():
+            if cell.row is not None:
+                yield cell.row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Hold what the board has of the data that a reader chose, or of all data."""
+
+    parts: Sequence[Part]
+    columns: Sequence[Column]
+    models: Collection[str]
+    runs: Sequence[ListedRun]
+
+
+def _chosen(board: Board, view: View, parts: Sequence[Part], everyone: Headlines) -> _Chosen:
+    """Return what the board has of the data that ``view`` names.
+
+    ``everyone``: the headlines of that data, with all models.
+    """
+    if not view.data:
+        return _Chosen(parts=parts, columns=board.columns, models=board.models, runs=board.runs)
+    chosen = [part for part in parts if part.id in view.data]
+    digests = {part.data for part in chosen}
+    return _Chosen(
+        parts=chosen,
+        columns=[column for column in board.columns if column.key.part in chosen],
+        models={line.line.model for line in everyone.lines},
+        runs=[run for run in board.runs if _is_of(run, digests)],
     )
 
 

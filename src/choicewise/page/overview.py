@@ -14,7 +14,7 @@ from choicewise.report.brief import extremes, publication_text
 from choicewise.report.findings import doubts, gaps, guessing_sentences, sentences
 from choicewise.report.tables import scored_cells
 from choicewise.results.compare import published
-from choicewise.results.finding import Finding, finding
+from choicewise.results.finding import Finding
 from choicewise.results.guessing import guess
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
@@ -176,7 +176,7 @@ def _group_headline(
 
 def title(study: Study, tables: Sequence[Overview]) -> str:
     """Return the finding about the first table in a sentence or two of at most :data:`MOST_WORDS` words."""
-    summary = finding(study.named_rows)
+    summary = study.finding
     if not summary.count:
         return sentences(summary)[0]
     if _is_guessing(summary):
@@ -190,7 +190,7 @@ def title(study: Study, tables: Sequence[Overview]) -> str:
 
 def notes(study: Study) -> list[str]:
     """Return what the title leaves out, guesses and gaps: one sentence, or none."""
-    summary = finding(study.named_rows)
+    summary = study.finding
     if not _is_guessing(summary):
         return doubts(summary)
     missing = gaps(summary)

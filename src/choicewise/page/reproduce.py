@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,9 +186,9 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
     try:
         meant = dict(resolve(*typed)) if typed else {}
         # The same line changes what the data do not have, such as examples for shots.
-        for changes in dict.fromkeys(split_changes(plain_name(name)[0])[1] for name in protocols):
+        for changes in _changes_in(protocols):
             with suppress(ChoicewiseError):
-                changed = [with_changes(name, changes) for name in typed if changes]
+                changed = [with_changes(name, changes) for name in typed]
                 meant = {**resolve(*changed), **meant}
         meant = in_chat(meant, models[0].get("chat"), models[0].get("system"))
     except ProtocolError:
@@ -197,6 +197,17 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
         if name not in meant or replace(meant[name], split=protocol.split) != protocol:
             return ()
     return typed
+
+
+def _changes_in(names: Iterable[str]) -> list[str]:
+    """Return the different changes in these names of protocols, such as ``shots=0``."""
+    found: dict[str, None] = {}
+    for name in names:
+        plain, _ = plain_name(name)
+        _, changes = split_changes(plain)
+        if changes:
+            found[changes] = None
+    return list(found)
 
 
 def _has_several_benchmarks(selectors: Sequence[str]) -> bool:

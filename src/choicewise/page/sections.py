@@ -212,10 +212,13 @@ def few_protocols(runs: Sequence[ShownRun]) -> frozenset[str]:
     Families take turns, each beginning with its headline.
     """
     rows_of_family: dict[str, list[Number]] = {}
+    scores: dict[str, str] = {}
     for run in runs:
         for row in run.row_of.values():
             rows_of_family.setdefault(row.identity.family, []).append(row)
-    queues = [_headlines_of_scores(rows, runs) for rows in rows_of_family.values()]
+        for name, protocol in run.protocols.items():
+            scores[name] = protocol.score
+    queues = [_headlines_of_scores(rows, scores) for rows in rows_of_family.values()]
     few: list[str] = []
     # A family with many scores must not crowd out the others.
     for turn in zip_longest(*queues):
@@ -223,17 +226,14 @@ def few_protocols(runs: Sequence[ShownRun]) -> frozenset[str]:
     return frozenset(few[:MOST_COLUMNS])
 
 
-def _headlines_of_scores(rows: Sequence[Number], runs: Sequence[ShownRun]) -> list[str]:
-    """Return the headline of all rows, then those of the scores that it does not have."""
-    score_of = {}
-    for run in runs:
-        score_of.update({name: protocol.score for name, protocol in run.protocols.items()})
+def _headlines_of_scores(rows: Sequence[Number], scores: Mapping[str, str]) -> list[str]:
+    """Return the headline of all rows, then those of the other scores; ``scores``: by protocol."""
     names: list[str] = []
     remaining = list(rows)
     while (first := headline(remaining)) is not None:
         name = first.identity.protocol
         names.append(name)
-        remaining = [row for row in remaining if score_of[row.identity.protocol] != score_of[name]]
+        remaining = [row for row in remaining if scores[row.identity.protocol] != scores[name]]
     return names
 
 

@@ -20,6 +20,7 @@ from choicewise.protocols.between import Applied, refuse_metrics
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
+from choicewise.results.finding import Finding, finding
 from choicewise.results.measurement import same_items, shared_items
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
@@ -276,6 +277,11 @@ class Study:
                 row.with_model(row.identity.model.removesuffix(f" on {row.identity.dataset}"))
             )
         return rows
+
+    @cached_property
+    def finding(self) -> Finding:
+        """Return what all numbers together show."""
+        return finding(self.named_rows)
 
     @property
     def labels(self) -> list[str]:

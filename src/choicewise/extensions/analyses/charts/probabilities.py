@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from choicewise.extensions.analyses.charts.stored import (
     FAMILIES,
@@ -259,7 +259,7 @@ class _Reader:
         if not protocol:
             return None
         (name,) = protocol
-        stored = run.statistics.get(NAME, {}).get(protocol[name].digest)
+        stored = _stored(run, protocol[name])
         if stored is None:
             rows, bins = calibration(self._open(run), protocol)
         else:
@@ -279,15 +279,21 @@ class _Reader:
         )
 
     def _chain(self, run: ShownRun, name: str, protocol: Protocol) -> Sequence[Number]:
-        stored = run.statistics.get(NAME, {}).get(protocol.digest)
-        if stored is not None:
-            return read_chain(stored)
-        return chain(self._open(run).under({name: protocol}), name)
+        stored = _stored(run, protocol)
+        if stored is None:
+            return chain(self._open(run).under({name: protocol}), name)
+        return read_chain(stored)
 
     def _open(self, run: ShownRun) -> Run:
         if run.label not in self.opened:
             self.opened[run.label] = open_run(run.folder)
         return self.opened[run.label]
+
+
+def _stored(run: ShownRun, protocol: Protocol) -> Mapping[str, Any] | None:
+    """Return the probabilities of a protocol in the summary of the run; None if it has none."""
+    probabilities: Mapping[str, Any] = run.statistics.get(NAME, {})
+    return probabilities.get(protocol.digest)
 
 
 def _protocol_of(row: Number, run: ShownRun) -> dict[str, Protocol]:

@@ -14,7 +14,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from choicewise.util.jsonio import json_value
-from choicewise.util.markup import latex_escape, markdown_escape
 from choicewise.util.text import (
     NAME,
     broken,
@@ -532,25 +531,15 @@ def as_json(table: Table) -> dict[str, Any]:
     }
 
 
-def as_csv(table: Table) -> str:
-    """Return the values of all columns as CSV with a header."""
-    return csv_text([column.name for column in table.columns], table.rows)
-
-
 def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the values of ``columns`` in ``rows`` as CSV with a header."""
-    return csv_text(columns, ([row.get(name) for name in columns] for row in rows))
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV with a header. A text that a spreadsheet would compute begins with an
-    apostrophe.
+    """Return the values of ``columns`` in ``rows`` as CSV with a header. A text that a spreadsheet
+    would compute begins with an apostrophe.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_field(value) for value in row])
+        writer.writerow([_field(row.get(name)) for name in columns])
     return file.getvalue()
 
 
@@ -618,52 +607,3 @@ def _html_lines(text: str) -> str:
 
 def _html(text: str) -> str:
     return escape(disarmed(text))
-
-
-def as_latex(table: Table) -> str:
-    r"""Return a tabular for the package booktabs, its title above and its notes below.
-
-    The preamble defines ``\choicewisechar``, as the files of ``choicewise export --to latex`` say.
-    """
-    columns = visible_columns(table)
-    sides = "".join(map(_latex_side, columns))
-    lines = [latex_escape(table.title), "", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-    lines += [_latex_row([heading(column) for column in columns]), r"\midrule"]
-    for row in cell_texts(table):
-        lines.append(_latex_row(row))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    for line in notes_below(table):
-        lines += ["", latex_escape(line)]
-    return "\n".join(lines)
-
-
-def _latex_side(column: Column) -> str:
-    return "l" if is_text(column) else "r"
-
-
-def _latex_row(texts: Sequence[str]) -> str:
-    line = " & ".join(map(latex_escape, texts))
-    if line.startswith(("[", "*")):  # which the command before would take for its option
-        line = "{}" + line
-    return line + r" \\"
-
-
-def as_markdown(table: Table) -> str:
-    """Return a table of GitHub's Markdown, its title above and its notes below."""
-    columns = visible_columns(table)
-    rule = map(_markdown_side, columns)
-    lines = [f"**{markdown_escape(table.title)}**", ""]
-    lines += [_markdown_row([heading(column) for column in columns]), f"| {' | '.join(rule)} |"]
-    for row in cell_texts(table):
-        lines.append(_markdown_row(row))
-    for line in notes_below(table):
-        lines += ["", markdown_escape(line)]
-    return "\n".join(lines)
-
-
-def _markdown_side(column: Column) -> str:
-    return ":--" if is_text(column) else "--:"
-
-
-def _markdown_row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(map(markdown_escape, texts))} |"

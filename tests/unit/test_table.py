@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 from rich.cells import cell_len
 
 from choicewise.table import (
@@ -18,12 +17,10 @@ from choicewise.table import (
     Column,
     Share,
     Table,
-    as_csv,
     as_html,
     as_json,
-    as_latex,
-    as_markdown,
     cell_texts,
+    table_csv,
     terminal,
 )
 from choicewise.util.jsonio import exact_json
@@ -67,8 +64,10 @@ def test_values_survive_json(rows: list[tuple[Any, ...]]) -> None:
 @given(ROWS)
 @example([("=1+1", 0.1, None)])
 def test_values_survive_csv(rows: list[tuple[Any, ...]]) -> None:
-    header, *lines = csv.reader(io.StringIO(as_csv(table(rows)), newline=""))
-    assert header == [column.name for column in COLUMNS]
+    names = [column.name for column in COLUMNS]
+    text = table_csv(names, [dict(zip(names, row, strict=True)) for row in rows])
+    header, *lines = csv.reader(io.StringIO(text, newline=""))
+    assert header == names
     assert len(lines) == len(rows)
     for (text, *numbers), (name, *values) in zip(lines, rows, strict=True):
         assert text.removeprefix("'") == safe(name).removeprefix("'")
@@ -108,34 +107,6 @@ def test_html_shows_a_text_as_it_is(text: str) -> None:
         "50.0 ± 0.250",
     ]
     assert {*page.tags} == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
-
-
-@given(TEXTS)
-@example(NASTY)
-@example("a|b")
-def test_markdown_shows_a_text_as_it_is(text: str) -> None:
-    tokens = (
-        MarkdownIt("commonmark")
-        .enable("table")
-        .parse(as_markdown(table([(f"x{text}y", 0.5, None)])))
-    )
-    cells = [block.children or [] for block in tokens if block.type == "inline"][1:]
-    assert ["".join(token.content for token in cell) for cell in cells] == [
-        "model",
-        "share",
-        f"x{safe(text)}y",
-        "50.0",
-    ]
-
-
-@given(TEXTS)
-@example("50 % & more \\\\")
-def test_latex_has_as_many_cells_as_columns(text: str) -> None:
-    lines = as_latex(table([(text, 0.5, None)])).splitlines()
-    row = lines[lines.index(r"\midrule") + 1]
-    cells = row.replace(r"\&", "").removesuffix(r" \\").split(" & ")
-    assert len(cells) == 2
-    assert cells[1] == "50.0"
 
 
 @settings(max_examples=20)

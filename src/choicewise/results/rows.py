@@ -278,8 +278,7 @@ def run_id(manifest: Manifest) -> str:
     model["name"] = ""
     model.pop("source", None)
     identity = {"model": model, "versions": manifest.versions, "engine": engine_path(manifest)}
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return f"#R{digest[:_DIGITS]}"
+    return f"#R{_digest([json.dumps(identity, sort_keys=True).encode()])}"
 
 
 def engine_path(manifest: Manifest) -> str:

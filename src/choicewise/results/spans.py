@@ -109,7 +109,7 @@ class ObservedPortion:
 
         ``null``: answers after this context count, too.  Int8 [items].
         """
-        scored = self._read(null).to_numpy() & (self._choice >= 0)
+        scored = self._read(null) & (self._choice >= 0)
         item_count = len(self.items)
         answers = np.bincount(self._item[scored], minlength=item_count)
         bounds = np.bincount(self._item[scored & self._unlisted], minlength=item_count)
@@ -123,7 +123,7 @@ class ObservedPortion:
 
         ``null``: answers after this context count, too.
         """
-        read = self._read(null).to_numpy()
+        read = self._read(null)
         impossible = np.zeros(len(self.items), dtype=np.int8)
         np.bitwise_or.at(impossible, self._item[read], self._impossible[read])
         certain = read & self._certain & (self._choice >= 0)
@@ -330,7 +330,7 @@ class ObservedPortion:
         reasons = missing.take(pa.array(refused)).to_pylist()
         yield from zip(refused.tolist(), reasons, strict=True)
 
-        read = self._read(null).to_numpy()
+        read = self._read(null)
         missing = self._spans["missing"]
         unsent = np.flatnonzero(read & _is_valid(missing))
         reasons = missing.take(pa.array(unsent)).to_pylist()
@@ -394,12 +394,12 @@ class ObservedPortion:
         rows[self._row(scored)] = value[scored]
         return rows.astype(np.int64)
 
-    def _read(self, null: str | None) -> pa.ChunkedArray:
-        """Mark the spans after the prompt's context or after the ``null`` context."""
-        of_prompt = pc.is_null(self._spans["null"])
+    def _read(self, null: str | None) -> Mask:
+        """Mark the spans after the prompt's context or after the ``null`` context, bool [spans]."""
+        of_prompt = _is_true(self._after(None))
         if null is None:
             return of_prompt
-        return pc.or_(of_prompt, self._after(null))
+        return of_prompt | _is_true(self._after(null))
 
     def _scored(self, null: str | None, part: int) -> tuple[Mask, Integers]:
         """Mark the spans that score a choice after this context, and return the row of each."""
@@ -554,7 +554,7 @@ class RunTables:
         """Return the tokens of these ``rows`` of the observations; none for a row of -1."""
         starts = self.offsets[rows]
         counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        offsets = _starts(counts)
         # Token t of a row is found t places after the start of its observation.
         shifts = np.repeat(starts - offsets[:-1], counts)
         flat = shifts + np.arange(offsets[-1])

@@ -65,7 +65,7 @@ from choicewise.scoring.answers import answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
-from choicewise.scoring.observed import Floats, Integers, Mask, row_of
+from choicewise.scoring.observed import Floats, Integers, Mask, offsets_from, row_of
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,
@@ -376,7 +376,7 @@ def _diagnose(
     decisions = measured.decisions.among(among)
     choice_counts = np.diff(evidence.item_offsets)
     rows = among[row_of(evidence.item_offsets)]
-    offsets = np.concatenate([[0], np.cumsum(choice_counts[among])])
+    offsets = offsets_from(choice_counts[among])
     signs = validity(decisions, offsets, evidence.right[rows], measured.guesses[among])
 
     # Preferences show where there is a choice, one right answer, and a predicted one.

@@ -27,6 +27,7 @@ from choicewise.scoring.observed import (
     Mask,
     Range,
     item_max,
+    offsets_from,
     reduce_rows,
     row_of,
 )
@@ -554,7 +555,7 @@ class RunTables:
         """Return the tokens of these ``rows`` of the observations; none for a row of -1."""
         starts = self.offsets[rows]
         counts = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
-        offsets = _starts(counts)
+        offsets = offsets_from(counts)
         # Token t of a row is found t places after the start of its observation.
         shifts = np.repeat(starts - offsets[:-1], counts)
         flat = shifts + np.arange(offsets[-1])
@@ -612,7 +613,7 @@ def offsets_of(lists: pa.ChunkedArray, extra: int = 0) -> Integers:
 
     ``extra``: by how much each of them is longer.  Int64 [lists + 1].
     """
-    return _starts(pc.list_value_length(lists).to_numpy() + extra)
+    return offsets_from(pc.list_value_length(lists).to_numpy() + extra)
 
 
 def row_bytes(column: pa.ChunkedArray) -> pa.Array:
@@ -629,8 +630,8 @@ def row_bytes(column: pa.ChunkedArray) -> pa.Array:
         counts = np.where(pc.is_valid(array).to_numpy(zero_copy_only=False), 1, -1)
         values = pc.drop_null(array)
     sizes, data = _laid_out(values)
-    value_starts = _starts(sizes)
-    starts = _starts(np.maximum(counts, 0))
+    value_starts = offsets_from(sizes)
+    starts = offsets_from(np.maximum(counts, 0))
     return _joined_rows(
         _sliced(counts.astype(_INT), _INT.itemsize * np.arange(len(counts) + 1)),
         _sliced(sizes.astype(_INT), _INT.itemsize * starts),
@@ -658,11 +659,6 @@ def _sliced(data: Any, offsets: Integers) -> pa.Array:
 
 def _joined_rows(*rows: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*rows, pa.scalar(b"", pa.large_binary()))
-
-
-def _starts(sizes: Integers) -> Integers:
-    """Return where each part begins and the last one ends, int64 [parts + 1]."""
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 POSITIVE = 1

@@ -32,6 +32,7 @@ from choicewise.scoring.observed import (
     item_max,
     item_sum,
     known_range,
+    offsets_from,
     row_of,
     without_bounds,
 )
@@ -216,7 +217,7 @@ def said_options(
         logprobs=generated.logprobs[is_said],
         sizes=generated.sizes[is_said],
         ranks=generated.ranks[is_said],
-        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        offsets=offsets_from(counts),
         text=texts,
         item_offsets=item_offsets,
     )

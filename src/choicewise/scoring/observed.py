@@ -246,6 +246,14 @@ def mean_of_present(values: Floats) -> float:
     return float(present.mean())
 
 
+def offsets_from(sizes: npt.ArrayLike) -> Integers:
+    """Return where each part begins and the last one ends if they are laid end to end.
+
+    ``sizes``: the length of each part.  Int64 [parts + 1].
+    """
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
 def row_of(offsets: Integers) -> Integers:
     """Return for every value the row it lies in, int64 [values]."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

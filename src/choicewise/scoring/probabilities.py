@@ -27,6 +27,7 @@ from choicewise.scoring.observed import (
     Mask,
     item_first,
     mean_of_present,
+    offsets_from,
     reduce_rows,
     row_of,
 )
@@ -211,7 +212,7 @@ def subset(judged: Judged, among: Mask) -> Judged:
     return replace(
         judged,
         scores=judged.scores[rows],
-        item_offsets=np.concatenate([[0], np.cumsum(judged.choices[among])]),
+        item_offsets=offsets_from(judged.choices[among]),
         right=judged.right[rows],
         prediction=judged.prediction[among],
         hit=judged.hit[among],

@@ -24,7 +24,7 @@ from choicewise.results.run import Run
 from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
-from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.observed import Floats, Integers, offsets_from
 from choicewise.scoring.significance import Difference, lost_per_token, mean_of_items
 
 
@@ -93,7 +93,7 @@ def _twins(
     left_starts = left.evidence.item_offsets[:-1]
     right_starts = right.evidence.item_offsets[:-1]
     counts = np.diff(left.evidence.item_offsets)[left_items]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
+    offsets = offsets_from(counts)
     left_rows = rows_of_items(left_starts[left_items], counts)
     right_rows = rows_of_items(right_starts[right_items], counts)
     several = counts > 1

@@ -279,8 +279,6 @@ def _log_lines(runs: Sequence[Summary]) -> list[str]:
 
     lines = []
     for run in runs:
-        if run.manifest.imported is None:
-            continue
         line = log_line(run.manifest.imported)
         if not line:
             continue

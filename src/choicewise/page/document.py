@@ -463,13 +463,12 @@ def _logged(study: Study) -> list[str]:
     """Return the numbers in the logs of imported runs, beside those of their answers."""
     lines = []
     for run in study.runs:
-        if run.manifest.imported is None:
-            continue
         line = log_line(run.manifest.imported)
-        if line and len(study.runs) > 1:
+        if not line:
+            continue
+        if len(study.runs) > 1:
             line = f"{run.label}: {line}"
-        if line:
-            lines.append(line)
+        lines.append(line)
     return lines
 
 

@@ -18,11 +18,14 @@ _NAME: Final = 24
 """Columns of a number's name."""
 
 
-def log_line(imported: ImportRecord) -> str:
-    """Return the log's numbers in %, and those of its answers if they differ, "" if it has none.
+def log_line(imported: ImportRecord | None) -> str:
+    """Return the log's numbers in %, and those of its answers if they differ.
 
-    Numbers that can't be recomputed are left out if there are others.
+    "" if it has none, or the run is not imported.  Numbers that can't be recomputed are left out if
+    there are others.
     """
+    if imported is None:
+        return ""
     names = [name for name in imported.recorded if name in imported.recomputed]
     if not names:
         shares = [name for name, value in imported.recorded.items() if _is_share(name, value)]

@@ -91,10 +91,7 @@ def _log_notes(runs: Sequence[Run]) -> list[str]:
     """Return the numbers in the logs of imported runs, beside those that are exported."""
     notes = []
     for run in runs:
-        imported = run.manifest.imported
-        if imported is None:
-            continue
-        line = log_line(imported)
+        line = log_line(run.manifest.imported)
         if line:
             notes.append(f"{run.folder}: {line}")
     return notes

@@ -201,13 +201,13 @@ def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[st
 
 def _changes_in(names: Iterable[str]) -> list[str]:
     """Return the different changes in these names of protocols, such as ``shots=0``."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for name in names:
         plain, _ = plain_name(name)
         _, changes = split_changes(plain)
         if changes:
-            found[changes] = None
-    return list(found)
+            distinct[changes] = None
+    return list(distinct)
 
 
 def _has_several_benchmarks(selectors: Sequence[str]) -> bool:

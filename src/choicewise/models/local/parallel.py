@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.local.devices import is_follower, ranks
+from choicewise.questions import Ids
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,7 @@ class Ranks:
         self.rank = int(os.environ["RANK"])
         self._models = 0
         self._dropped: list[int] = []
+        self._checksum: int | None = None
         device = None
         backend = "gloo"
         if torch.cuda.is_available():
@@ -109,6 +111,10 @@ class Ranks:
         weakref.finalize(owner, self._dropped.append, self._models)
         return self._models
 
+    def note(self, tokens: Ids) -> None:
+        """Take the checksum of the next pass from its ``tokens``, which are still on the host."""
+        self._checksum = zlib.crc32(tokens.tobytes(), len(tokens))
+
     def watch(self, network: torch.nn.Module) -> None:
         """Compare the tokens of every pass through ``network`` on all ranks.
 
@@ -117,20 +123,23 @@ class Ranks:
         body: Any = network.base_model
         forward = body.forward
 
-        def compare(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        def compared(*args: Any, **kwargs: Any) -> Any:
             ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
-            if not self.agree(zlib.crc32(ids.cpu().numpy().tobytes(), ids.shape[-1])):
+            checksum = self._checksum
+            self._checksum = None
+            if checksum is None:
+                # Few passes, of the plain reference, wait for the device.
+                checksum = zlib.crc32(ids.cpu().numpy().tobytes(), ids.shape[-1])
+            if not self.agree(checksum):
                 give_up("the ranks got different tokens; run the same command again to resume")
-
-        def guarded(*args: Any, **kwargs: Any) -> Any:
             try:
                 return forward(*args, **kwargs)
             except (RuntimeError, MemoryError) as error:
                 refuse_memory(error)
                 raise
 
-        body.register_forward_pre_hook(compare, with_kwargs=True)
-        body.forward = guarded
+        # The head is computed with another forward in place of this one, and needs no comparison.
+        body.forward = compared
 
     def _broadcast(self, content: list[Any]) -> list[Any]:
         from torch import distributed

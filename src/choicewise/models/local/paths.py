@@ -113,7 +113,7 @@ class PackedPath(ComputePath):
         """Return the pack as one row: its tokens, and their depths as positions."""
         nodes = slice(pack.start, pack.stop)
         return {
-            "input_ids": self.lm.tensor(tree.tokens[nodes])[None],
+            "input_ids": self.lm.row(tree.tokens[nodes]),
             "position_ids": self.lm.tensor(tree.depth[nodes])[None],
         }
 
@@ -358,7 +358,7 @@ class PrefixPath(ComputePath):
         yield from readout.finish()
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        output = self.lm.body(input_ids=self.lm.tensor(tokens)[None], state=state, use_cache=True)
+        output = self.lm.body(input_ids=self.lm.row(tokens), state=state, use_cache=True)
         after = state_of(output)
         if after is None:
             raise ValueError("the model returns no state to continue from")
@@ -373,7 +373,7 @@ class SequencePath(PrefixPath):
     worth = math.inf
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        return self.lm.body(input_ids=self.lm.tensor(tokens)[None], use_cache=False)[0][0], state
+        return self.lm.body(input_ids=self.lm.row(tokens), use_cache=False)[0][0], state
 
 
 def declared(config: Any) -> dict[str, Reach]:
@@ -427,7 +427,7 @@ def _decode(
         if len(rows) < len(drafts):
             decoding.restrict(rows)
             drafts = [drafts[row] for row in rows]
-        newest = lm.tensor(np.asarray([draft.tokens[-1] for draft in drafts]))
-        inputs = {"input_ids": newest[None], "position_ids": lm.tensor(decoding.depth)[None]}
+        newest = np.asarray([draft.tokens[-1] for draft in drafts])
+        inputs = {"input_ids": lm.row(newest), "position_ids": lm.tensor(decoding.depth)[None]}
         hidden = hidden_states(lm, decoding.attend, inputs)
         decoding.end_token()

@@ -156,4 +156,4 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     others = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return f"known are {', '.join(list(names)[:10]) or 'none'}{others}"
+    return f"available: {', '.join(list(names)[:10]) or 'none'}{others}"

@@ -210,11 +210,11 @@ def test_views_and_proposals_render_the_whole_chat_again_and_continuations_keep_
         ({"system": "x"}, "chat is none"),
         (
             {"chat": "turns", "reading": "noisy-channel", "proposal": "{choice}", "shots": 0},
-            "nobody says in a chat",
+            "use chat none",
         ),
         (
             {"chat": "turns", "reading": "spellings", "continuation": " {letter}\n{letter}"},
-            "they lose in a chat",
+            "which a chat drops",
         ),
     ],
 )

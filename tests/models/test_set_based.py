@@ -201,11 +201,11 @@ def test_a_folder_with_recurrent_layers_is_refused_before_it_is_loaded(
         ({"continuation": " {letter}"}, "axis continuation has {letter}"),
         (
             {"question": "{question}"},
-            "needs {options} once in the axis question, and text after it",
+            "{options} exactly once in question",
         ),
         (
             {"question": "{question} {options}"},
-            "needs {options} once in the axis question, and text after it",
+            "{options} exactly once in question",
         ),
         ({"chat": "message"}, "axis chat is 'message'"),
         ({"proposal": " It is"}, "axis proposal is ' It is'"),

@@ -90,7 +90,7 @@ def test_one_configuration_is_named_and_only_its_files_are_fetched(hub: Hub) -> 
         DataError, match="2 configurations; name one, such as org/sums:add: add, sub"
     ):
         open_dataset("org/sums")
-    with pytest.raises(DataError, match="no configuration 'mul'; known are add, sub"):
+    with pytest.raises(DataError, match="no configuration 'mul'; available: add, sub"):
         open_dataset("org/sums:mul")
 
 

@@ -143,9 +143,12 @@ class PromptAxes:
         """Yield what would silently mean nothing among these axes and those of earlier groups."""
         lists_options = "options" in holes(self.header) | holes(self.question)
         if self.described is not None and not lists_options:
-            yield f"axis described is {self.described!r}, but question has no {{options}}, whose lines it is one of"
+            yield (
+                f"axis described is {self.described!r}, a line of the list of options, "
+                "but question has no {options}; add it, or leave described out"
+            )
         if self.choices is not None and self.choices > len(self.letters):
-            yield f"{self.choices} choices need as many letters; letters is {self.letters!r}"
+            yield f"{self.choices} choices need {self.choices} letters; letters is {self.letters!r}"
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,11 @@ class ShotAxes(PromptAxes):
             yield from self._templates_of_rendered(self.requests)
         if self.shots and (self.shot_split is None or self.sampler == "none"):
             yield (
-                f"{self.shots} shots need a shot_split to come from and a sampler to choose them, such as "
-                f"shots={self.shots},shot_split=dev,sampler=first"
+                f"{self.shots} shots need a shot_split and a sampler; "
+                f"write shots={self.shots},shot_split=dev,sampler=first"
             )
         if self.shots and self.sampler in SEEDED and self.seed is None:
-            yield f"sampler {self.sampler} draws at random and needs a seed"
+            yield f"sampler {self.sampler} draws at random and needs a seed, such as seed=0"
 
     def _templates_of_rendered(self, requests: str) -> Iterator[str]:
         # Templates beside requests that were rendered elsewhere would be printed and not used.
@@ -270,23 +273,29 @@ class ReadingAxes(AskingAxes):
     def _of_prompt(self, reading: Reading) -> Iterator[str]:
         name = self.reading
         if reading.proposal and not self.proposal:
-            yield f"reading {name} needs the axis proposal, the text that names an option; try ' {{choice}}'"
+            yield (
+                f"reading {name} needs the axis proposal, the text that names an option, "
+                "such as ' {choice}'"
+            )
         lines = self.continuation.split("\n")
         few, many = reading.lines
         if reading.several and not (few <= len(set(lines)) == len(lines) <= many):
             yield (
-                f"reading {name} takes {few} to {many} different continuations, one a line; continuation is "
-                f"{self.continuation!r}"
+                f"reading {name} takes {few} to {many} different continuations, one per line; "
+                f"continuation is {self.continuation!r}"
             )
         if reading.along and names_choice(self.proposal):
             yield (
-                f"reading {name} has proposal {self.proposal!r}; it needs one text for all options, as the answer "
-                "begins with"
+                f"reading {name} needs one proposal for all options, the start of every answer; "
+                f"proposal is {self.proposal!r}"
             )
         if "shots" not in reading.takes and self.shots:
-            yield f"reading {name} scores the question itself; it takes no shots"
+            yield f"reading {name} scores the question itself and takes no shots; use shots 0"
         if moves_labels(self.prepare) and not reading.by_choice:
-            yield f"prepare {self.prepare} moves labels, and reading {name} scores none of each choice"
+            yield (
+                f"prepare {self.prepare} moves labels between choices, "
+                f"but reading {name} has no score per choice; use another reading"
+            )
 
     def _of_order(self) -> Iterator[str]:
         # A letter would tell the options' order, and without one place for them it is unknown where
@@ -295,15 +304,22 @@ class ReadingAxes(AskingAxes):
         for axis, text in (("option", '"{choice}" '), ("continuation", " {choice}")):
             if "letter" in holes(getattr(self, axis)):
                 yield (
-                    f"reading {name} shows options in no order; axis {axis} has {{letter}}: use text alone, as {text!r}"
+                    f"reading {name} shows options in no order, but axis {axis} has {{letter}}; "
+                    f"use the text alone, such as {text!r}"
                 )
         has_one_list = _positions(self.question)[1].count("options") == 1
         if not has_one_list or self.question.endswith("{options}"):
-            yield f"reading {name} needs {{options}} once in the axis question, and text after it: {self.question!r}"
+            yield (
+                f"reading {name} needs {{options}} exactly once in question, and text after it; "
+                f"question is {self.question!r}"
+            )
         for axis, neutral in (("proposal", ""), ("chat", "none"), ("requests", None)):
             stated = getattr(self, axis)
             if stated != neutral:
-                yield f"reading {name} finds the options in the text of the question alone: axis {axis} is {stated!r}"
+                yield (
+                    f"reading {name} finds the options only in the axis question; "
+                    f"axis {axis} is {stated!r}, leave it out"
+                )
 
     def _of_chains(self) -> Iterator[str]:
         # Chains must be drawn again the same, and their end must be recognised.
@@ -311,11 +327,11 @@ class ReadingAxes(AskingAxes):
         if self.seed is None:
             yield f"reading {name} draws at random and needs a seed"
         if not self.separator:
-            yield f"reading {name} needs a separator, before which a chain ends"
+            yield f"reading {name} ends a chain at separator, so separator can't be empty"
         if not self.proposal or "{letter}" in self.proposal or "{choice}" in self.proposal:
             yield (
-                f"reading {name} has proposal {self.proposal!r}; it needs one text that ends every chain and names "
-                "no option"
+                f"reading {name} needs one proposal for all options, the text after every chain; "
+                f"proposal is {self.proposal!r}"
             )
 
     def _of_text(self, reading: Reading) -> Iterator[str]:
@@ -326,65 +342,79 @@ class ReadingAxes(AskingAxes):
         ):
             stated = getattr(self, axis)
             if axis in reading.takes and not stated:
-                yield f"reading {name} needs {axis}, {meaning}, of at least 1"
+                yield f"reading {name} needs {axis}, {meaning}, which must be at least 1"
             if axis not in reading.takes and stated is not None:
-                yield f"axis {axis} is {stated}; reading {name} has no use for it"
+                yield f"axis {axis} is {stated}, but reading {name} has no use for it; leave it out"
         if self.stop is not None and "new_tokens" not in reading.takes:
-            yield f"axis stop is {self.stop!r}; reading {name} generates nothing"
+            yield f"axis stop is {self.stop!r}, but reading {name} generates no text; leave it out"
         if not all(stop_texts(self.stop)):
-            yield f"axis stop is {self.stop!r}; it holds a text a line, none of them empty"
+            yield f"axis stop is {self.stop!r}; write one text per line, with no empty line"
 
     def _of_thought(self, reading: Reading) -> Iterator[str]:
         if self.thought_tokens is not None and "thought_tokens" not in reading.takes:
             yield (
-                f"axis thought_tokens is {self.thought_tokens}; reading {self.reading} generates no thought and answer"
+                f"axis thought_tokens is {self.thought_tokens}, but reading {self.reading} "
+                "does not generate a thought and then an answer; leave it out"
             )
         if self.thought_tokens == 0:
-            yield "axis thought_tokens is 0, which leaves no thought; write thought=close for that"
+            yield "axis thought_tokens is 0, which allows no thought; use thought close instead"
 
     def _of_no_chat(self, reading: Reading) -> Iterator[str]:
         if reading.along:
             yield (
-                f"reading {self.reading} closes thoughts with the bytes of a chat template; use chat message, or "
-                "turns"
+                f"reading {self.reading} closes a thought as the chat template does; "
+                "use chat message or turns"
             )
         if self.thought_tokens is not None:
-            yield f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; use chat turns or message"
+            yield (
+                f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; "
+                "use chat turns or message"
+            )
 
     def _of_chat(self, reading: Reading) -> Iterator[str]:
         if self.thought == "close" and (self.thought_tokens is not None or reading.along):
             yield (
-                f"thought is close, under reading {self.reading} with thought_tokens; one that is closed at once has "
-                "none"
+                f"thought is close, which allows no thought, but reading {self.reading} "
+                "needs one here; use thought keep"
             )
         if "shots" not in reading.takes:
-            yield f"reading {self.reading} scores the question itself, which nobody says in a chat; use chat none"
+            yield (
+                f"reading {self.reading} scores the question itself, which is no turn of a chat; "
+                "use chat none"
+            )
         lines = chat_text(self, self.continuation).split("\n")
         if reading.several and len(set(lines)) < len(lines):
-            yield "two continuations differ in the space they begin with, which they lose in a chat; leave one out"
+            yield "two continuations differ only in leading space, which a chat drops; leave one out"
 
     def _of_tokens(self, reading: Reading) -> Iterator[str]:
         if reading.fits and self.fit not in reading.fits:
             yield f"reading {self.reading} takes fit {' or '.join(reading.fits)}, not {self.fit}"
         name = self.boundary
         if reading.boundaries and name not in reading.boundaries:
-            yield f"reading {self.reading} takes boundary {' or '.join(reading.boundaries)}, not {name}"
+            boundaries = " or ".join(reading.boundaries)
+            yield f"reading {self.reading} takes boundary {boundaries}, not {name}"
         if name in CORRECTED and "correction" not in reading.takes:
             yield (
-                f"boundary {name} corrects a log-likelihood, which reading {self.reading} does not give; use boundary "
-                "lcp"
+                f"boundary {name} corrects log-likelihoods, but reading {self.reading} gives none; "
+                "use boundary lcp"
             )
         if name in LABELLED and "\n" in self.continuation and not reading.several:
-            yield f"boundary {name} is for labels of one token, not for a line break: {self.continuation!r}"
+            yield (
+                f"boundary {name} is for labels of one token, "
+                f"but continuation has a line break: {self.continuation!r}"
+            )
 
     def _of_views(self) -> Iterator[str]:
         views = self.views
         if views != "given" and "{options}" not in self.question:
-            yield f"views {views} show the list of options otherwise; question has no {{options}}"
+            yield f"views {views} changes the list of options, but question has no {{options}}"
         if views in DRAWING and self.seed is None:
-            yield f"views {views} draws items at random and needs a seed"
+            yield f"views {views} draws items at random and needs a seed, such as seed=0"
         if views == "full" and (self.choices or 0) > MOST:
-            yield f"views full shows the orders of at most {MOST} choices, not {self.choices}; use cyclic"
+            yield (
+                f"views full shows all orders of at most {MOST} choices, not {self.choices}; "
+                "use views cyclic"
+            )
 
 
 @dataclass(frozen=True)
@@ -428,69 +458,91 @@ class ScoringAxes(ReadingAxes):
 
     def _of_score(self, reading: Reading) -> Iterator[str]:
         name = self.reading
-        if (self.score in CONDITIONAL) != (self.null is not None):
+        if self.score in CONDITIONAL and self.null is None:
             yield (
-                f"score {self.score} with null {self.null!r}: the scores {', '.join(CONDITIONAL)} need the axis "
-                "null (the unconditional context, '' allowed), and only they have one"
+                f"score {self.score} needs the axis null, the unconditional context; "
+                "an empty text is allowed"
+            )
+        if self.score not in CONDITIONAL and self.null is not None:
+            yield (
+                f"axis null is {self.null!r}, but score {self.score} has no use for it; "
+                f"leave it out, or use score {' or '.join(CONDITIONAL)}"
             )
         if not reading.has_score(self.score):
             yield f"reading {name} has no score {self.score}; it has {', '.join(reading.scores)}"
         if self.cut != "read" and not reading.text:
-            yield f"axis cut is {self.cut}; reading {name} reads no text that could be cut"
+            yield f"axis cut is {self.cut}, but reading {name} generates no text; use cut read"
         if "outside" not in reading.takes and self.outside != "keep":
-            yield f"outside {self.outside} is about the tokens of reading loglikelihood, not {name}"
+            yield (
+                f"axis outside is {self.outside}, but reading {name} has no such tokens; "
+                "use outside keep"
+            )
         if self.boundary == "bytes" and (self.outside != "keep" or self.score == "greedy"):
-            yield "boundary bytes gives bytes, which have no rank: use outside keep, and not score greedy"
+            yield "boundary bytes has no ranks; use outside keep, and a score other than greedy"
 
     def _of_decision(self, reading: Reading) -> Iterator[str]:
         decision = self.decision
-        if reading.text == (decision in CHOOSING):
+        if reading.text and decision in CHOOSING:
             yield (
-                f"reading {self.reading} with decision {decision}: generated text takes a rule that reads text "
-                f"(letter-match, option-match or an extraction), and every other reading takes {' or '.join(CHOOSING)}"
+                f"reading {self.reading} generates text, which decision {decision} does not read; "
+                "use letter-match, option-match or an extraction"
+            )
+        if not reading.text and decision not in CHOOSING:
+            yield (
+                f"reading {self.reading} generates no text for decision {decision}; "
+                f"use {' or '.join(CHOOSING)}"
             )
         if decision == "argmax" and self.ties == "none":
-            yield "decision argmax needs to know who wins a tie; ties is none, use first, split or wrong"
+            yield "decision argmax needs a rule for ties; ties is none, use first, split or wrong"
         if decision == "greedy-match" and self.score != "greedy":
-            yield f"decision greedy-match reads the score greedy, not {self.score}"
+            yield f"decision greedy-match needs score greedy, not {self.score}"
         if reading.text and (decision == "option-match") == (self.score == "none"):
             yield (
-                f"decision {decision} with score {self.score}: option-match scores the option's generated "
-                "tokens, the other rules that read text have score none"
+                f"decision {decision} does not go with score {self.score}; "
+                "option-match needs a score of tokens, the other rules need score none"
             )
 
     def _of_likelihood(self, reading: Reading, metric: Metric, reads_text: bool) -> Iterator[str]:
         name = self.metric
         fits_decision = metric.predicted or self.decision == "argmax"
         if not fits_decision and not (metric.of_text and reads_text):
-            yield f"metric {name} is made of scores, with decision argmax, not {self.decision}"
+            yield f"metric {name} is computed from scores: use decision argmax, not {self.decision}"
         if metric.likelihood:
             if not reading.one_likelihood or self.calibration != "none":
-                yield f"metric {name} needs log-likelihoods: a reading that gives them, and calibration none"
+                yield (
+                    f"metric {name} needs log-likelihoods; "
+                    "use a reading that gives them, and calibration none"
+                )
             if metric.probable and self.outside != "keep":
-                yield f"metric {name} needs the model's own probabilities: outside keep, not {self.outside}"
+                yield (
+                    f"metric {name} needs the model's own probabilities; "
+                    f"use outside keep, not {self.outside}"
+                )
         if metric.scores and self.score not in metric.scores:
             yield f"metric {name} needs score {' or '.join(metric.scores)}, not {self.score}"
 
     def _of_items(self, metric: Metric) -> Iterator[str]:
         name = self.metric
         if metric.exponential and self.choices != 1 and self.requests is None:
-            yield f"metric {name} is about items with one choice: it needs choices 1"
+            yield f"metric {name} is for items with one choice; use choices 1"
         if metric.orders and (self.views not in PERMUTED or self.calibration != "none"):
-            yield f"metric {name} compares orders of the options: views {' or '.join(PERMUTED)} and calibration none"
+            yield (
+                f"metric {name} compares orders of the options; "
+                f"use views {' or '.join(PERMUTED)}, and calibration none"
+            )
         if name in ABSTAINING and not abstains(self.prepare):
-            yield f'metric {name} needs the option "I don\'t know", which prepare dont-know adds'
+            yield f'metric {name} needs the option "I don\'t know"; use prepare dont-know'
         if metric.pooled and self.aggregation == "macro":
-            yield f"metric {name} is a number of all items together, no mean over subjects: aggregation micro"
+            yield f"metric {name} is computed over all items together; use aggregation micro"
         if self.aggregation == "bytes" and name != "bpb":
-            yield f"aggregation bytes weighs bits by the bytes of the answers; metric {name} has none"
+            yield f"aggregation bytes is for metric bpb, not {name}; use aggregation micro"
 
     def _of_golds(self, metric: Metric) -> Iterator[str]:
         name = self.metric
         if self.golds != "sum" and not metric.probable:
-            yield f"golds {self.golds} says which right choices count in a probability; metric {name} is none"
+            yield f"golds {self.golds} is for metrics of probability, not {name}; use golds sum"
         if self.golds == "each" and name != "brier":
-            yield f"golds each compares every right choice with 1, as brier does; metric {name} does not"
+            yield f"golds each is for metric brier, not {name}; use golds sum, max or first"
 
     def _of_temperature(self, metric: Metric, reads_text: bool) -> Iterator[str]:
         try:
@@ -500,21 +552,26 @@ class ScoringAxes(ReadingAxes):
         if not is_positive:
             yield f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
         if not metric.softmax or reads_text:
-            yield f"temperature {self.temperature} is of the softmax of scores; metric {self.metric} has none"
+            yield (
+                f"temperature {self.temperature} scales a softmax, "
+                f"but metric {self.metric} has none; use temperature 1"
+            )
 
     def _of_calibration(self, reading: Reading) -> Iterator[str]:
         views = self.views
         calibration = self.calibration
         if views not in CALIBRATIONS[calibration]:
-            yield f"calibration {calibration} needs views {' or '.join(CALIBRATIONS[calibration])}, not {views}"
+            fitting_views = " or ".join(CALIBRATIONS[calibration])
+            yield f"calibration {calibration} needs views {fitting_views}, not {views}"
         if views == "given" and calibration == "none":
             return
         scores_label = "{letter}" in self.continuation and "{choice}" not in self.continuation
         is_plain = self.score == "sum" and self.outside == "keep"
         if not (scores_label and is_plain and "views" in reading.takes):
             yield (
-                f"views {views} with calibration {calibration} are about the probabilities of fixed labels: they need "
-                "a continuation with {letter} and without {choice}, reading loglikelihood, score sum and outside keep"
+                f"views {views} with calibration {calibration} need labels as continuation, "
+                "{letter} without {choice}. "
+                "Use reading loglikelihood, score sum and outside keep"
             )
 
 
@@ -654,7 +711,7 @@ def fill(template: str, holes: Mapping[str, str], *, axis: str = "template") -> 
         )
     known_names = ", ".join(f"{{{hole}}}" for hole in holes)
     raise ProtocolError(
-        f"protocol axis {axis} has a hole {{{name}}} that nothing fills; known are {known_names}"
+        f"protocol axis {axis} has a hole {{{name}}} that nothing fills; use {known_names}"
     )
 
 
@@ -769,7 +826,7 @@ def parse_signature(text: str) -> Protocol:
                 f"signature part {part!r} is not an axis; {did_you_mean(name, AXES)}"
             )
         if name in values:
-            raise ProtocolError(f"signature has axis {name} twice")
+            raise ProtocolError(f"signature has axis {name} twice; leave one out")
         values[name] = read_axis(name, spelled)
     missing = [name for name in AXES if name not in values and name not in _LATER]
     if missing:
@@ -874,7 +931,7 @@ def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | 
     if not isinstance(value, _TYPES[annotation]) or isinstance(value, bool):
         return f"is {value!r}; it must be {annotation.replace(' | ', ' or ')}"
     if isinstance(value, str) and has_half_character(value):
-        return "has a lone surrogate, which no file can store"
+        return "has half a character (a lone surrogate), which no file can store"
     if isinstance(value, int) and value < 0:
         return f"is {value}; it can't be negative"
     if allowed and value not in allowed:

@@ -437,7 +437,7 @@ def test_what_is_kept_reads_back_as_it_was(exchange: Exchange) -> None:
 
 NAMES = {
     "decisions:https://h/v1": "names no model",
-    "decisions:https://h/v1#m,dialect=foo": "no dialect 'foo'; known are systemone",
+    "decisions:https://h/v1#m,dialect=foo": "no dialect 'foo'; available: systemone",
     "decisions:https://h/v1#m,dialekt=openai": "has no option 'dialekt'; did you mean dialect",
     "decisions:https://h/v1#m,repeats=-1": "repeats is '-1'",
     "decisions:https://h/v1#m,repeats=1,repeats=2": "names repeats twice",

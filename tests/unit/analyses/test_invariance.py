@@ -302,9 +302,7 @@ def test_orders_are_orders_and_what_a_change_is_not_for_is_no_part_of_it(
 def test_a_panel_has_no_part_without_a_list_and_none_of_texts_that_are_read() -> None:
     cloze = mmlu_protocol(question="{question}", continuation=" {choice}", option="")
     assert [*variants("cloze", cloze)] == []
-    with pytest.raises(
-        ProtocolError, match="prepare reversed moves labels, and reading generate scores none"
-    ):
+    with pytest.raises(ProtocolError, match="reading generate has no score per choice"):
         mmlu_protocol(
             prepare="reversed",
             reading="generate",

@@ -50,7 +50,7 @@ def test_read_mapping(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ('choice = "c"\nanswer = "a"', "'choice' .*did you mean choices"),
-        ('zzz = "c"', "known are question, choices"),
+        ('zzz = "c"', "available: question, choices"),
         ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
         ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),

@@ -265,7 +265,7 @@ def test_tasks_that_the_harness_has_for_the_leaderboard_are_named() -> None:
 
 
 def test_an_unknown_name_without_a_near_one_comes_with_what_to_do() -> None:
-    message = r"'m'; known are .*`choicewise protocols` lists all; a file name ends in \.toml"
+    message = r"'m'; available: .*`choicewise protocols` lists all; a file name ends in \.toml"
     with pytest.raises(ProtocolError, match=message):
         resolve("m")
 
@@ -294,12 +294,12 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         ("[protocol\n", r"is not valid TOML: .*line 1"),
         (f"protocol = {'[' * 5000}", r"is not valid TOML: it is nested too deeply"),
         ("[protocol]\nshot = 5\n", r"unknown key 'shot'; did you mean shots\?"),
-        ("[protocol]\nzzz = 5\n", r"unknown key 'zzz'; known are benchmark, split"),
+        ("[protocol]\nzzz = 5\n", r"unknown key 'zzz'; available: benchmark, split"),
         ("[protocols]\nshots = 5\n", r"unknown key 'protocols'; did you mean protocol\?"),
         (f'{BENCHMARK}shots = "5"\n', r"axis shots is '5'; it must be int"),
         (f'{BENCHMARK}header = ["x"]\n', r"axis header is \['x'\]; it must be str"),
         (f'{BENCHMARK}score = "median"\n', r"axis score is 'median'; it must be one of sum"),
-        (f'{BENCHMARK}score = "pmi"\n', r"score pmi with null None"),
+        (f'{BENCHMARK}score = "pmi"\n', r"score pmi needs the axis null"),
         ("protocol = 5\n", r"protocol is 5; it must be a table, \[protocol\]"),
         (
             "",
@@ -356,7 +356,7 @@ def test_axes_are_inherited_over_several_files_that_exist_and_form_no_circle() -
     ):
         inherit("a", tables)
     with pytest.raises(
-        ProtocolError, match="^d: base 'e' is not in the catalogue; known are a, b, c, d"
+        ProtocolError, match="^d: base 'e' is not in the catalogue; available: a, b, c, d"
     ):
         inherit("d", tables)
 

@@ -74,14 +74,14 @@ def test_the_digests_of_before_the_new_axes_stay():
     [
         ("mmlu/olmes-cf:sum@metric=bpb", "needs score byte_mean or byte_mean_bare"),
         ("mmlu/olmes-cf:pmi-empty@metric=prob", "needs score sum"),
-        ("mmlu/olmes-mcf@metric=flip-rate", "views cyclic or full and calibration none"),
+        ("mmlu/olmes-mcf@metric=flip-rate", "views cyclic or full, and calibration none"),
         ("mmlu/olmes-mcf@metric=dcs", "prepare dont-know"),
         ("mmlu/olmes-mcf@metric=ece,aggregation=macro", "aggregation micro"),
-        ("mmlu/olmes-mcf@aggregation=bytes", "aggregation bytes weighs bits"),
-        ("mmlu/olmes-mcf@temperature=2", "metric acc has none"),
+        ("mmlu/olmes-mcf@aggregation=bytes", "aggregation bytes is for metric bpb"),
+        ("mmlu/olmes-mcf@temperature=2", "metric acc has none; use temperature 1"),
         ("mmlu/olmes-mcf@metric=brier,temperature=0", "must be a number above 0"),
         ("mmlu/olmes-mcf@metric=brier,temperature=nan", "must be a number above 0"),
-        ("mmlu/olmes-mcf@golds=max", "metric acc is none"),
+        ("mmlu/olmes-mcf@golds=max", "use golds sum"),
         ("mmlu/helm@metric=brier", "decision argmax"),
     ],
 )

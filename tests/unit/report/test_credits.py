@@ -156,9 +156,9 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
         ),
         (
             {"metric": "mc1", "score": "greedy", "decision": "greedy-match"},
-            "metric mc1 is made of scores",
+            "metric mc1 is computed from scores",
         ),
-        ({"metric": "perplexity"}, "it needs choices 1"),
+        ({"metric": "perplexity"}, "use choices 1"),
     ],
 )
 def test_metrics_that_would_mean_nothing_are_refused(axes: dict[str, str], reason: str) -> None:

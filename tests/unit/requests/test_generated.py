@@ -139,17 +139,17 @@ def test_a_thought_closed_at_its_limit_after_a_line_break_is_closed_there_as_at_
 @pytest.mark.parametrize(
     ("axes", "reason"),
     [
-        ({"chat": "none"}, "use chat message, or turns"),
-        ({"thought": "close"}, "closed at once"),
-        ({"thought_tokens": 0}, "leaves no thought"),
+        ({"chat": "none"}, "use chat message or turns"),
+        ({"thought": "close"}, "use thought keep"),
+        ({"thought_tokens": 0}, "use thought close"),
         ({"new_tokens": None}, "needs new_tokens"),
-        ({"proposal": " {choice}"}, "one text for all options"),
+        ({"proposal": " {choice}"}, "one proposal for all options"),
         ({"score": "token_mean"}, "has no score token_mean"),
         ({"score": "at_25", "reading": "loglikelihood", "new_tokens": None}, "has no score at_25"),
         ({"boundary": "heal"}, "takes boundary joint"),
         ({"fit": "cut-start"}, "takes fit drop-last-shot"),
         ({"views": "cyclic"}, "views cyclic"),
-        ({"cut": "missing"}, "reads no text"),
+        ({"cut": "missing"}, "use cut read"),
     ],
 )
 def test_axes_that_mean_nothing_along_a_thought_are_refused(

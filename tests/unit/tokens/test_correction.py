@@ -358,10 +358,10 @@ def test_only_likelihoods_are_corrected_and_bytes_have_no_rank() -> None:
     assert "correction" not in READINGS["masked"].takes
     for boundary in CORRECTED:
         assert mmlu_protocol(boundary=boundary).boundary == boundary
-        with pytest.raises(ProtocolError, match="does not give"):
+        with pytest.raises(ProtocolError, match="reading masked gives none; use boundary lcp"):
             mmlu_protocol(boundary=boundary, reading="masked")
     for axes in ({"score": "greedy"}, {"outside": "top100=-100"}):
-        with pytest.raises(ProtocolError, match="no rank"):
+        with pytest.raises(ProtocolError, match="no ranks; use outside keep"):
             mmlu_protocol(boundary="bytes", **axes)  # type: ignore[arg-type]
 
 

@@ -21,8 +21,7 @@ from transformers.utils import logging
 
 from choicewise.engine import FIRST_SET, Tree
 from choicewise.models.local import plain
-from choicewise.models.local.devices import LOGITS, ranks, to_device
-from choicewise.models.local.parallel import joined
+from choicewise.models.local.devices import LOGITS, to_device
 from choicewise.models.local.products import product_used
 from choicewise.questions import (
     Answers,
@@ -209,12 +208,6 @@ class CausalLM:
         if device is None:
             device = self.device
         return to_device(array.astype(np.int64), device)
-
-    def row(self, tokens: Ids) -> Tensor:
-        """Return ``tokens`` as inputs of the next pass, int64 [1, tokens], on the model's device."""
-        if ranks() > 1:
-            joined().note(tokens)
-        return self.tensor(tokens)[None]
 
     @contextmanager
     def counting(self) -> Iterator[None]:

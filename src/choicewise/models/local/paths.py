@@ -40,9 +40,9 @@ from choicewise.models.local.causal_lm import (
     Rung,
     state_of,
 )
-from choicewise.models.local.devices import PACKS, TOGETHER, to_device
+from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
 from choicewise.models.local.flex import block_mask, flex
-from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory
+from choicewise.models.local.parallel import LESS_MEMORY, joined, out_of_memory
 from choicewise.models.local.varlen import KernelCall, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
 
@@ -113,7 +113,7 @@ class PackedPath(ComputePath):
         """Return the pack as one row: its tokens, and their depths as positions."""
         nodes = slice(pack.start, pack.stop)
         return {
-            "input_ids": self.lm.row(tree.tokens[nodes]),
+            "input_ids": input_row(self.lm, tree.tokens[nodes]),
             "position_ids": self.lm.tensor(tree.depth[nodes])[None],
         }
 
@@ -358,7 +358,7 @@ class PrefixPath(ComputePath):
         yield from readout.finish()
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        output = self.lm.body(input_ids=self.lm.row(tokens), state=state, use_cache=True)
+        output = self.lm.body(input_ids=input_row(self.lm, tokens), state=state, use_cache=True)
         after = state_of(output)
         if after is None:
             raise ValueError("the model returns no state to continue from")
@@ -373,7 +373,14 @@ class SequencePath(PrefixPath):
     worth = math.inf
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        return self.lm.body(input_ids=self.lm.row(tokens), use_cache=False)[0][0], state
+        return self.lm.body(input_ids=input_row(self.lm, tokens), use_cache=False)[0][0], state
+
+
+def input_row(lm: CausalLM, tokens: Ids) -> Tensor:
+    """Return ``tokens`` as inputs of the next pass, int64 [1, tokens], on the model's device."""
+    if ranks() > 1:
+        joined().note(tokens)
+    return lm.tensor(tokens)[None]
 
 
 def declared(config: Any) -> dict[str, Reach]:
@@ -428,6 +435,9 @@ def _decode(
             decoding.restrict(rows)
             drafts = [drafts[row] for row in rows]
         newest = np.asarray([draft.tokens[-1] for draft in drafts])
-        inputs = {"input_ids": lm.row(newest), "position_ids": lm.tensor(decoding.depth)[None]}
+        inputs = {
+            "input_ids": input_row(lm, newest),
+            "position_ids": lm.tensor(decoding.depth)[None],
+        }
         hidden = hidden_states(lm, decoding.attend, inputs)
         decoding.end_token()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import BLANK, Item
 from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError
-from choicewise.protocols.catalogue import Entry, entries
+from choicewise.protocols.catalogue import entries
 from choicewise.protocols.preparations import change_of, fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
@@ -25,7 +25,7 @@ from choicewise.protocols.shots import FRESH, sample
 from choicewise.questions import Decision, Span
 from choicewise.records import Place, Selection
 from choicewise.requests.generated import inside_thought
-from choicewise.requests.prompters import add_null_prompts, add_prompts
+from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource, suits
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.encode import Encodings
@@ -82,23 +82,15 @@ def prepare_block(
                     prepared.refuse(protocol, request.item, str(request.reason))
             requests_of[protocol.prompt_digest] = requests
         first_span = len(prepared.spans)
-        if spec.null is None:
-            add_prompts(prepared, protocol, requests, model)
-        else:
-            add_null_prompts(prepared, protocol, spec.null, requests, model)
+        add_prompts(prepared, protocol, requests, model, spec.null)
         if spec.ranked:
-            _want_ranks(prepared, first_span)
+            for row in prepared.spans[first_span:]:
+                prompt = prepared.wanted.get(row.key or "")
+                if isinstance(prompt, Span):
+                    prompt.ranked = True
         prepared.forget_sequences()
     prepared.forget_texts()
     return prepared
-
-
-def _want_ranks(prepared: PreparedBlock, first_span: int) -> None:
-    for row in prepared.spans[first_span:]:
-        if row.key is not None:
-            prompt = prepared.wanted[row.key]
-            if isinstance(prompt, Span):
-                prompt.ranked = True
 
 
 @dataclass(frozen=True)
@@ -146,28 +138,22 @@ class Block:
     """Items of one subject, from position ``start`` of its section on, and the specs of their
     requests.
 
-    ``work``: about the characters that are computed for them.  ``drawn``: as of a section.
+    ``positions``: those in the subject, by which shots are drawn.  ``work``: about the characters
+    that are computed for them.
     """
 
     split: str
     subject: str
     start: int
     items: Sequence[Item]
+    positions: Sequence[int]
     specs: Sequence[RequestSpec]
     work: int
-    drawn: tuple[int, ...] | None = None
 
     @property
     def extent(self) -> Place:
         """Return split, subject, start and stop, by which the run folder keeps its observations."""
         return self.split, self.subject, self.start, self.start + len(self.items)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """Return the positions of its items in the subject, by which shots are drawn."""
-        if self.drawn is None:
-            return range(self.start, self.start + len(self.items))
-        return self.drawn
 
 
 ALL = Selection()
@@ -181,22 +167,19 @@ def list_sections(
 
     Raises DataError if there is no such split, and UsageError if there is no such subject.
     """
-    sections: list[Section] = []
+    sections = []
     for split in tested_splits(data, protocols):
-        sections += _selected(data, split, selection)
+        if selection.sample is None or selection.seed is None:
+            for subject in data.choose(split, selection.subjects):
+                items = data.rows(split, subject)[: selection.limit]
+                sections.append(Section(split, subject, items))
+            continue
+        sample = data.sample(split, selection.sample, selection.seed, selection.subjects)
+        for subject, drawn in sample.items():
+            if drawn:
+                items = data.rows(split, subject).take(np.array(drawn, dtype=np.int64))
+                sections.append(Section(split, subject, items, drawn))
     return sections
-
-
-def _selected(data: Dataset, split: str, selection: Selection) -> Iterator[Section]:
-    if selection.sample is None or selection.seed is None:
-        for subject in data.choose(split, selection.subjects):
-            yield Section(split, subject, data.rows(split, subject)[: selection.limit])
-        return
-    sample = data.sample(split, selection.sample, selection.seed, selection.subjects)
-    for subject, drawn in sample.items():
-        if drawn:
-            items = data.rows(split, subject).take(np.array(drawn, dtype=np.int64))
-            yield Section(split, subject, items, drawn)
 
 
 def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]:
@@ -254,7 +237,7 @@ def cut_blocks(
     memory.
     """
     items = section.items[start:stop]
-    choices = np.fromiter(map(_characters_of_choices, items), dtype=np.int64)
+    choices = np.fromiter((1 + sum(map(len, item.choices)) for item in items), dtype=np.int64)
     texts = choices + np.fromiter((len(item.question) for item in items), dtype=np.int64)
     cost = _Cost.of(section, start, int(texts[0]), specs, data, rendered)
     # The first item stands for all: rendering every one would take as long as preparing them.
@@ -265,22 +248,15 @@ def cut_blocks(
     number = middles * ceil(total / BLOCK_TOKENS) // total
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(items)]
     for first, end in pairwise(edges):
-        drawn = None
-        if section.drawn is not None:
-            drawn = section.drawn[start + first : start + end]
         yield Block(
             split=section.split,
             subject=section.subject,
             start=start + first,
             items=items[first:end],
+            positions=section.positions(start + first, start + end),
             specs=specs,
             work=cost.work(end - first, int(texts[first:end].sum()), int(choices[first:end].sum())),
-            drawn=drawn,
         )
-
-
-def _characters_of_choices(item: Item) -> int:
-    return 1 + sum(map(len, item.choices))
 
 
 def refusals_by_entry(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
@@ -292,14 +268,10 @@ def refusals_by_entry(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]
     reasons = {}
     for entry in entries():
         try:
-            reasons[entry.name] = _first_refusal(_headline(entry), dataset, items)
+            reasons[entry.name] = _first_refusal(entry.protocols[entry.headline], dataset, items)
         except ChoicewiseError as error:
             reasons[entry.name] = error.message
     return reasons
-
-
-def _headline(entry: Entry) -> Protocol:
-    return next(iter(entry.protocols.values()))
 
 
 def _first_refusal(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
@@ -344,16 +316,10 @@ def without_items(
     reasons = {}
     for name, protocol in protocols.items():
         takes_all = protocol.kind == "any" and not change_of(protocol.prepare)
-        if not takes_all and not _suits_one(protocol, sections):
+        items = chain.from_iterable(section.items for section in sections)
+        if not takes_all and not any(suits(protocol, item) for item in items):
             reasons[name] = _of_other_kinds(protocol, dataset)
     return reasons
-
-
-def _suits_one(protocol: Protocol, sections: Sequence[Section]) -> bool:
-    for section in sections:
-        if any(suits(protocol, item) for item in section.items):
-            return True
-    return False
 
 
 def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
@@ -516,7 +482,7 @@ def _endpoint_entries(sent: bool) -> list[str]:
     """
     names = []
     for entry in entries():
-        protocol = _headline(entry)
+        protocol = entry.protocols[entry.headline]
         if protocol.kind != "any":
             is_sent = Decision in READINGS[protocol.reading].needs
             if is_sent == sent:
@@ -548,21 +514,16 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
         return None
     plain = ""
     if protocol.boundary in LABELLED:
-        plain = f"; for plain text use {', '.join(_layouts_without_chat())}"
+        headlines = {entry.name: entry.protocols[entry.headline] for entry in entries()}
+        layouts = []
+        for name, headline in headlines.items():
+            if headline.boundary in LABELLED and headline.chat == "none":
+                layouts.append(name)
+        plain = f"; for plain text use {', '.join(layouts)}"
     return (
         f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), "
         f"and this protocol is a chat{plain}"
     )
-
-
-@cache
-def _layouts_without_chat() -> list[str]:
-    names = []
-    for entry in entries():
-        protocol = _headline(entry)
-        if protocol.boundary in LABELLED and protocol.chat == "none":
-            names.append(entry.name)
-    return names
 
 
 def open_thought(protocol: Protocol, model: str, template: ChatTemplate | None) -> str | None:

@@ -62,7 +62,7 @@ def refused_inside(
     return False
 
 
-def _located(
+def locate_choices(
     rows: PromptRows, fitted: Sequence[FittedRequest], contexts: Sequence[str]
 ) -> list[list[ChoicePrompt]]:
     """Locate the continuations of every request after its context among ``contexts``."""
@@ -91,7 +91,7 @@ class ChainOfThoughtPrompter(Prompter):
         fitted = [request for request in fitted if not refused_inside(rows, request)]
         tokens_of = rows.encodings.contexts([request.context for request in fitted])
         contexts = [request.context + request.request.proposals[0] for request in fitted]
-        located = _located(rows, fitted, contexts)
+        located = locate_choices(rows, fitted, contexts)
         for request, tokens, choices in zip(fitted, tokens_of, located, strict=True):
             rows.add_request(request)
             after_chain = [_choice_after_chain(choice, tokens) for choice in choices]
@@ -289,7 +289,7 @@ class AlongPrompter(GeneratePrompter):
         """
         requests = [request.request for request in fitted]
         contexts = [_thoughtless(request.request, request.context) for request in fitted]
-        located = _located(rows, fitted, contexts)
+        located = locate_choices(rows, fitted, contexts)
         closings = [_closing(request) for request in requests]
         closed = _located_after(rows, requests, closings)
         unbroken = _located_after(rows, requests, [closing.lstrip() for closing in closings])

@@ -7,7 +7,6 @@ rendition.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from choicewise import ports
-from choicewise.data.decisions import DESCRIPTIONS, kind_of, read_typed, typed_beside, typed_text
+from choicewise.data.decisions import kind_of, read_typed, typed_beside, typed_text
 from choicewise.errors import DataError, ModelError, ProtocolError, UnusableRow
+from choicewise.protocols.changes import descriptions_of
 from choicewise.protocols.protocol import COUNTING, Protocol
 from choicewise.questions import (
     Blanks,
@@ -34,6 +34,7 @@ from choicewise.requests.generated import (
     AlongPrompter,
     ChainOfThoughtPrompter,
     GeneratePrompter,
+    locate_choices,
     refused_inside,
 )
 from choicewise.requests.request import (
@@ -73,7 +74,7 @@ def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     further view.
     """
     if request.proposals:
-        return _own_contexts(request, _all_parts_if_right)
+        return _own_contexts(request, right=slice(None), wrong=slice(0))
     groups = [one_context(request, context)]
     for number, view in enumerate(request.views, start=1):
         gold = request.gold
@@ -91,37 +92,31 @@ def _shared_context(request: Request, context: str) -> list[ChoiceGroup]:
     return groups
 
 
-def _own_contexts(
-    request: Request, preferred: Callable[[int, bool], tuple[int, ...]]
-) -> list[ChoiceGroup]:
+def _own_contexts(request: Request, right: slice, wrong: slice) -> list[ChoiceGroup]:
     """Group the parts of each choice after the choice's own proposal.
 
-    ``preferred``: returns the parts that an oracle prefers, from how many parts a choice has and
-    whether it is right.
+    An oracle prefers the parts ``right`` of a right choice, and ``wrong`` of another one.
     """
     groups = []
     for choice, (proposal, parts) in enumerate(zip(request.proposals, request.parts, strict=True)):
+        preferred = right if choice in request.gold else wrong
         group = ChoiceGroup(
             context=request.context(proposal=proposal),
             differs=True,
             continuations=parts,
             slots=tuple(Slot(choice, part) for part in range(len(parts))),
-            gold=preferred(len(parts), choice in request.gold),
+            gold=tuple(range(len(parts))[preferred]),
         )
         groups.append(group)
     return groups
 
 
-def _all_parts_if_right(parts: int, is_right: bool) -> tuple[int, ...]:
-    return tuple(range(parts)) if is_right else ()
-
-
 def _rating_groups(request: Request, _: str) -> list[ChoiceGroup]:
-    return _own_contexts(request, lambda labels, is_right: (labels - 1,) if is_right else (0,))
+    return _own_contexts(request, right=slice(-1, None), wrong=slice(1))
 
 
 def _yes_no_groups(request: Request, _: str) -> list[ChoiceGroup]:
-    return _own_contexts(request, lambda answers, is_right: (0,) if is_right else (1,))
+    return _own_contexts(request, right=slice(1), wrong=slice(1, 2))
 
 
 def _noisy_channel_groups(request: Request, _: str) -> list[ChoiceGroup]:
@@ -136,7 +131,7 @@ def _noisy_channel_groups(request: Request, _: str) -> list[ChoiceGroup]:
             differs=True,
             continuations=(request.query,),
             slots=(Slot(choice),),
-            gold=_all_parts_if_right(1, choice in request.gold),
+            gold=(0,) if choice in request.gold else (),
         )
         groups.append(group)
     return groups
@@ -331,7 +326,11 @@ class ChoicePrompter(Prompter):
         kept = []
         groups_of = []
         for request in fitted:
-            groups = self.groups(_without_dropped_shots(request), request.context)
+            texts = request.request
+            # Views and proposals are rendered anew, with the shots that fit.
+            if request.shots_dropped:
+                texts = replace(texts, shots=texts.shots[: request.shots])
+            groups = self.groups(texts, request.context)
             if not refused_inside(rows, request, [group.context for group in groups]):
                 kept.append(request)
                 groups_of.append(groups)
@@ -345,10 +344,15 @@ class ChoicePrompter(Prompter):
                 self._add_group(rows, request.item.id, group, choices)
 
     def _add_group(
-        self, rows: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoicePrompt]
+        self,
+        rows: PromptRows,
+        item: str,
+        group: ChoiceGroup,
+        choices: Sequence[ChoicePrompt],
+        null: str | None = None,
     ) -> None:
         # Labels are compared as tokens, so the check needs a model's tokenizer.
-        if self.check is not None:
+        if self.check is not None and null is None:
             self.check(rows.protocol, group, choices)
         context = None
         if group.differs:
@@ -356,7 +360,11 @@ class ChoicePrompter(Prompter):
         encodings = rows.encodings
         for slot, text, choice in zip(group.slots, group.continuations, choices, strict=True):
             prompt = self.form.prompt(choice, encodings, group.context, text)
-            rows.add_span(item, slot, prompt, context=context, continuation=text, choice=choice)
+            rows.add_span(
+                item, slot, prompt, null=null, context=context, continuation=text, choice=choice
+            )
+            if null is not None:
+                continue
             for part, part_text, span in self.parts(choice, encodings.tokenizer):
                 part_slot = Slot(slot.choice, part)
                 rows.add_span(item, part_slot, span, context=context, continuation=part_text)
@@ -379,7 +387,7 @@ class ChoicePrompter(Prompter):
                     after_context = self.groups(request, request.context())[number]
                     (compared,) = self._locate(rows, [after_context], rows.protocol.boundary)
                     choices = comparable(compared, choices, rows.encodings.tokenizer)
-                self._add_null_group(rows, request.item.id, group, choices)
+                self._add_group(rows, request.item.id, group, choices, null)
 
     def _locate_null(
         self, rows: PromptRows, groups: Sequence[ChoiceGroup]
@@ -397,14 +405,6 @@ class ChoicePrompter(Prompter):
             located.update(zip(groups_of_policy, choices, strict=True))
         return located
 
-    def _add_null_group(
-        self, rows: PromptRows, item: str, group: ChoiceGroup, choices: Sequence[ChoicePrompt]
-    ) -> None:
-        null = group.context
-        for slot, text, choice in zip(group.slots, group.continuations, choices, strict=True):
-            prompt = self.form.prompt(choice, rows.encodings, null, text)
-            rows.add_span(item, slot, prompt, null=null, continuation=text, choice=choice)
-
     def _locate(
         self, rows: PromptRows, groups: Sequence[ChoiceGroup], policy: str
     ) -> list[list[ChoicePrompt]]:
@@ -419,7 +419,13 @@ class ChoicePrompter(Prompter):
                 [group.gold for group in groups],
             )
         else:
-            located = [_located_one_by_one(self.locate, encodings, group) for group in groups]
+            located = []
+            for group in groups:
+                choices = []
+                for index, text in enumerate(group.continuations):
+                    is_gold = index in group.gold
+                    choices.append(self.locate(encodings, group.context, text, is_gold))
+                located.append(choices)
         cut_start = rows.protocol.fit == "cut-start"
         for choices in located:
             choices[:] = [
@@ -427,25 +433,6 @@ class ChoicePrompter(Prompter):
                 for choice in choices
             ]
         return located
-
-
-def _without_dropped_shots(fitted: FittedRequest) -> Request:
-    request = fitted.request
-    # Views and proposals are rendered anew, with the shots that fit.
-    if not fitted.shots_dropped:
-        return request
-    return replace(request, shots=request.shots[: fitted.shots])
-
-
-def _located_one_by_one(
-    locate: Callable[[Encodings, str, str, bool | None], ChoicePrompt],
-    encodings: Encodings,
-    group: ChoiceGroup,
-) -> list[ChoicePrompt]:
-    choices = []
-    for index, text in enumerate(group.continuations):
-        choices.append(locate(encodings, group.context, text, index in group.gold))
-    return choices
 
 
 def comparable(
@@ -590,7 +577,7 @@ def _typed(request: Request) -> TypedQuestion:
 def _descriptions(request: Request, kind: str) -> list[Any]:
     """Return the description of every choice: the item's, or else the proposals."""
     item = request.item
-    descriptions = json.loads(item.fields[DESCRIPTIONS])
+    descriptions = descriptions_of(item)
     described = any(description is not None for description in descriptions)
     if kind == "score" and described:
         raise DataError(
@@ -603,9 +590,7 @@ def _descriptions(request: Request, kind: str) -> list[Any]:
                 "decision/endpoint"
             )
         return list(request.proposals)
-    # A request may have more options than its item, such as one for no other option.
-    lacking = len(request.continuations) - len(descriptions)
-    return [*descriptions, *[None] * lacking]
+    return descriptions
 
 
 def _exact_or_none(description: Any) -> str | None:
@@ -636,22 +621,18 @@ class _SetPrompter(Prompter):
         """Encode the text before the options, each option and the text after them by themselves."""
         encodings = rows.encodings
         kept = [request for request in fitted if not refused_inside(rows, request)]
-        requests = [fitted_request.request for fitted_request in kept]
+        contexts = [request.context for request in kept]
         befores = []
-        for fitted_request in kept:
-            befores.append(_before_set(fitted_request))
-            encodings.add_plain([*fitted_request.request.listed, fitted_request.request.after])
-        located = choice_prompts_batch(
-            encodings,
-            rows.protocol.boundary,
-            [request.context for request in kept],
-            [request.continuations for request in requests],
-            [request.gold for request in requests],
-        )
+        for context, fitted_request in zip(contexts, kept, strict=True):
+            request = fitted_request.request
+            options = sum(map(len, request.listed))
+            befores.append(context[: len(context) - len(request.after) - options])
+            encodings.add_plain([*request.listed, request.after])
+        located = locate_choices(rows, kept, contexts)
         before_tokens = encodings.contexts(befores)
-        for request, before, choices in zip(kept, before_tokens, located, strict=True):
-            rows.add_request(request)
-            self._add_set(rows, request, before, choices)
+        for fitted_request, before, choices in zip(kept, before_tokens, located, strict=True):
+            rows.add_request(fitted_request)
+            self._add_set(rows, fitted_request, before, choices)
 
     def _add_set(
         self,
@@ -685,13 +666,6 @@ class _SetPrompter(Prompter):
             rows.add_span(request.item.id, Slot(index), prompt, continuation=text, choice=choice)
 
 
-def _before_set(fitted: FittedRequest) -> str:
-    """Return the context up to the first of the listed options."""
-    request = fitted.request
-    listed = sum(map(len, request.listed))
-    return fitted.context[: len(fitted.context) - len(request.after) - listed]
-
-
 PROMPTERS: dict[str, Prompter] = ports.OpenTable(
     {
         "along-thought": AlongPrompter(),
@@ -720,11 +694,21 @@ PROMPTERS: dict[str, Prompter] = ports.OpenTable(
 
 
 def add_prompts(
-    block: PreparedBlock, protocol: Protocol, requests: Sequence[Request], model: Answerer
+    block: PreparedBlock,
+    protocol: Protocol,
+    requests: Sequence[Request],
+    model: Answerer,
+    null: str | None = None,
 ) -> None:
-    """Fit and tokenize ``requests`` of one protocol, and add the prompts of its reading."""
+    """Fit and tokenize ``requests`` of one protocol, and add the prompts of its reading.
+
+    With ``null`` add the prompts of the continuations after that context, each distinct text once.
+    """
     rows = PromptRows(block, protocol, model)
     prompter = PROMPTERS[protocol.reading]
+    if null is not None:
+        prompter.add_null_prompts(rows, null, requests)
+        return
     fitting = []
     for request in fit_requests(rows, requests, prompter.reserve(rows, requests)):
         if request.missing is None:
@@ -732,14 +716,3 @@ def add_prompts(
         else:
             block.refuse(protocol, request.item, request.missing)
     prompter.add_prompts(rows, fitting)
-
-
-def add_null_prompts(
-    block: PreparedBlock,
-    protocol: Protocol,
-    null: str,
-    requests: Sequence[Request],
-    model: Answerer,
-) -> None:
-    """Add the prompts of the continuations after the ``null`` context, each distinct text once."""
-    PROMPTERS[protocol.reading].add_null_prompts(PromptRows(block, protocol, model), null, requests)

@@ -63,7 +63,12 @@ class RenderedRequests:
     @cached_property
     def digest(self) -> str:
         """Return the sha256 over item, contexts, continuations and gold of every request, in order."""
-        return lines_digest(map(_identity, self.requests_by_item.values()))
+        lines = []
+        for request in self.requests_by_item.values():
+            item = request.item
+            texts = [request.query, request.proposals, request.continuations]
+            lines.append([item.id, item.subject, *texts, request.gold])
+        return lines_digest(lines)
 
     @property
     def dataset(self) -> Dataset:
@@ -98,19 +103,6 @@ class RenderedRequests:
                 yield Refusal(item, DataError(problem))
             else:
                 yield request
-
-
-def _identity(request: Request) -> list[Any]:
-    """Return what the digest covers of a request."""
-    item = request.item
-    return [
-        item.id,
-        item.subject,
-        request.query,
-        request.proposals,
-        request.continuations,
-        request.gold,
-    ]
 
 
 def read_rendered(path: str | Path) -> RenderedRequests:
@@ -272,7 +264,7 @@ def render(
     header_holes = holes
     if protocol.shots:
         # Before shots a header would give away the item that comes after them.
-        header_holes = {**item.fields, "subject": _spoken(item.subject)}
+        header_holes = {**item.fields, "subject": item.subject.replace("_", " ")}
     header = fill(protocol.header, header_holes, axis="header")
     listed: tuple[str, ...] = ()
     after = ""
@@ -511,7 +503,7 @@ def _question_holes(
 ) -> dict[str, str]:
     """Return what fills the holes of the axis ``question``."""
     lines = []
-    if _lists_options(protocol):
+    if "{options}" in protocol.header + protocol.question:
         lines = _lines(protocol, item, options)
     last = len(options) - 1
     return {
@@ -520,12 +512,8 @@ def _question_holes(
         **item.fields,
         "question": question,
         "options": "".join(lines),
-        "subject": _spoken(item.subject),
+        "subject": item.subject.replace("_", " "),
     }
-
-
-def _lists_options(protocol: Protocol) -> bool:
-    return "{options}" in protocol.header + protocol.question
 
 
 def _lines(protocol: Protocol, item: Item, options: Sequence[str]) -> list[str]:
@@ -689,23 +677,17 @@ def _has_many_orders(protocol: Protocol, count: int) -> bool:
 
 
 def _lacks_letters(protocol: Protocol, count: int) -> bool:
-    shown = count + more_options(protocol.prepare)
-    return shown > len(protocol.labels) and _needs_letters(protocol)
+    """Check that there are too few letters for so many choices, and that each needs one.
 
-
-def _needs_letters(protocol: Protocol) -> bool:
-    """Return whether every option needs a letter: a template shows it, or a rule may read it from
-    generated text.
+    It does if a template shows it, or a rule may read it from generated text.
     """
+    if count + more_options(protocol.prepare) <= len(protocol.labels):
+        return False
     if READINGS[protocol.reading].text:
         return True
     templates = [protocol.proposal, protocol.continuation]
-    if _lists_options(protocol):
+    if "{options}" in protocol.header + protocol.question:
         templates.append(protocol.option)
     if protocol.shots:
         templates.append(protocol.answer)
     return any("{letter}" in template for template in templates)
-
-
-def _spoken(subject: str) -> str:
-    return subject.replace("_", " ")

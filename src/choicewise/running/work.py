@@ -251,15 +251,15 @@ def objection(
             break
     else:
         return ""
-    drawn = None if section.drawn is None else section.drawn[:TRIED]
+    items = section.items[:TRIED]
     block = Block(
         split=section.split,
         subject=section.subject,
         start=0,
-        items=section.items[:TRIED],
+        items=items,
+        positions=section.positions(0, len(items)),
         specs=list_request_specs({"": protocol}),
         work=0,
-        drawn=drawn,
     )
     try:
         prepared = prepare_block(data, block, model, skip_bad_items=True, rendered=rendered)

@@ -112,6 +112,7 @@ def test_what_can_not_be_sent_is_missing_by_name_and_not_sent_otherwise(
         subject=item.subject,
         start=0,
         items=(item,),
+        positions=(0,),
         specs=list_request_specs(resolve(f"{protocol}@split=test")),
         work=0,
     )
@@ -159,7 +160,15 @@ def test_options_of_a_question_share_a_request_and_other_questions_have_other_ke
     model, asks = load_model("fake:hash"), list_request_specs(resolve(f"{NAMED}@split=test"))
     prepared = prepare_block(
         Dataset("d", {"test": items}),
-        Block(split="test", subject="1", start=0, items=items, specs=asks, work=0),
+        Block(
+            split="test",
+            subject="1",
+            start=0,
+            items=items,
+            positions=range(len(items)),
+            specs=asks,
+            work=0,
+        ),
         model,
         False,
     )

@@ -34,7 +34,7 @@ from choicewise.requests.blocks import (
     prepare_block,
     with_split,
 )
-from choicewise.requests.prompters import OTHER_TEXT, add_null_prompts, add_prompts
+from choicewise.requests.prompters import OTHER_TEXT, add_prompts
 from choicewise.requests.render import render
 from choicewise.requests.request import (
     FittedRequest,
@@ -100,7 +100,7 @@ def asked(
     block, model = PreparedBlock(), SimpleNamespace(window=window, tokenizer=tokens)
     requests = [render(protocol, item, ()) for item in items]
     add_prompts(block, protocol, requests, model)
-    add_null_prompts(block, protocol, protocol.null or "", requests, model)
+    add_prompts(block, protocol, requests, model, protocol.null or "")
     return block
 
 
@@ -558,6 +558,7 @@ def test_ranks_are_wanted_where_a_protocol_scores_by_them(tmp_path: Path) -> Non
             subject=first.subject,
             start=0,
             items=first.items,
+            positions=range(len(first.items)),
             specs=[ask],
             work=0,
         )

@@ -212,7 +212,7 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(
 
 def result(work: int, questions: int, shards: Sequence[int] = ()) -> BlockResult:
     return BlockResult(
-        Block(split="test", subject="s", start=0, items=(), specs=(), work=work),
+        Block(split="test", subject="s", start=0, items=(), positions=(), specs=(), work=work),
         0,
         (),
         (),

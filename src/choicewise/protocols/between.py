@@ -18,7 +18,7 @@ from choicewise import ports
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
 from choicewise.protocols.preparations import AFTER, changed_options
-from choicewise.protocols.protocol import AXES, Protocol, read_axis
+from choicewise.protocols.protocol import AXES, Protocol, differing, read_axis
 from choicewise.util.text import listed
 
 MARK = ".."
@@ -78,11 +78,6 @@ def protocols_between(
     return {name: protocol for protocol, name in name_of.items()}
 
 
-def differing(left: Protocol, right: Protocol) -> Axes:
-    """Return the axes in which two protocols differ, in order."""
-    return tuple(name for name in AXES if getattr(left, name) != getattr(right, name))
-
-
 def path(
     start: Protocol, end: Protocol, possible: Possible = _any_data
 ) -> list[tuple[Axes, Protocol]]:
@@ -129,11 +124,16 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
     that it does not fit.
     """
     values = _read_changes(changes)
+    change = values.get("prepare")
     changed: dict[str, Protocol] = {}
     refused: dict[str, list[str]] = {}
     for name, protocol in protocols.items():
+        axes = values
+        if change in AFTER:
+            # The source's changes to the texts stay.
+            axes = {**values, "prepare": changed_options(protocol.prepare, change)}
         try:
-            other = _with_values(protocol, values)
+            other = replace(protocol, **axes)
         except ProtocolError as error:
             refused.setdefault(str(error), []).append(name)
         else:
@@ -159,14 +159,6 @@ def _read_changes(changes: str) -> dict[str, Any]:
             )
         values[axis] = read_axis(axis, spelled)
     return values
-
-
-def _with_values(protocol: Protocol, values: Mapping[str, Any]) -> Protocol:
-    change = values.get("prepare")
-    if change in AFTER:
-        # The source's changes to the texts stay.
-        values = {**values, "prepare": changed_options(protocol.prepare, change)}
-    return replace(protocol, **values)
 
 
 def merge_changes(name: str, changes: str) -> str:

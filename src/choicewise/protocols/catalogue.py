@@ -437,24 +437,19 @@ def in_chat(
         raise UsageError("a system text needs a chat; use turns or message")
     chats: dict[str, Protocol] = {}
     for name, protocol in named.items():
+        stated = form if protocol.chat == "none" else protocol.chat
+        if stated is None:
+            chats[name] = protocol
+            continue
+        text = system if protocol.system is None else protocol.system
         try:
-            chat = _as_chat(protocol, form, system)
+            chat = replace(protocol, chat=stated, system=text)
         except ProtocolError as error:
             raise ProtocolError(f"{name} can't be a chat: {error}") from error
-        if chat.chat != protocol.chat:
-            name = chat_name(name, chat.chat)
+        if stated != protocol.chat:
+            name = chat_name(name, stated)
         chats[name] = chat
     return chats
-
-
-def _as_chat(protocol: Protocol, form: str | None, system: str | None) -> Protocol:
-    chat = protocol.chat
-    if chat == "none":
-        if form is None:
-            return protocol
-        chat = form
-    text = system if protocol.system is None else protocol.system
-    return replace(protocol, chat=chat, system=text)
 
 
 def chat_name(name: str, form: str) -> str:
@@ -789,17 +784,15 @@ def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:
     changes = f"{CHANGES}shots={table['shots']}" if "shots" in table else ""
     by_benchmark: dict[str, dict[str, Protocol]] = {}
     for selector in table["protocols"]:
-        for name, protocol in _of_part(f"{selector}{changes}", takes_all).items():
+        if takes_all:
+            protocols = resolve(f"{selector}{changes}")
+        else:
+            headline = one(f"{selector}{changes}")
+            protocols = {headline.name: headline.protocol}
+        for name, protocol in protocols.items():
             by_benchmark.setdefault(protocol.benchmark, {})[name] = protocol
     for benchmark, protocols in by_benchmark.items():
         yield Part(benchmark, protocols)
-
-
-def _of_part(selector: str, takes_all: bool) -> dict[str, Protocol]:
-    if takes_all:
-        return resolve(selector)
-    headline = one(selector)
-    return {headline.name: headline.protocol}
 
 
 def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:

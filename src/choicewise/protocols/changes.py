@@ -24,7 +24,8 @@ NONE_OF_THESE: Final = "None of these"
 """The option that ``none-added`` appends; it is never right."""
 
 
-def _unchanged(item: Item) -> Item:
+def unchanged(item: Item) -> Item:
+    """Return the item."""
     return item
 
 
@@ -39,7 +40,7 @@ class Change:
     """
 
     kinds: tuple[str, ...]
-    apply: Callable[[Item], Item | None] = _unchanged
+    apply: Callable[[Item], Item | None] = unchanged
     order: Callable[[int], Order] | None = None
     moves: bool = True
     added: int = 0

@@ -102,8 +102,15 @@ def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:
 
 
 def _changes_of_options(protocol: Protocol, asks_endpoint: bool) -> Iterator[tuple[str, str]]:
-    for change in _orders(protocol.choices):
-        yield "order", f"prepare={change}"
+    yield "order", "prepare=reversed"
+    # Every order of two and three choices; of more, every turn, and of an unknown number three.
+    choices = protocol.choices
+    if choices is None or choices > 2:
+        for turns in range(1, min(choices or 4, MOST_TURNS + 1)):
+            yield "order", f"prepare=turned-{turns}"
+    if choices == 3:
+        yield "order", "prepare=reversed-1"
+        yield "order", "prepare=reversed-2"
     if protocol.described is not None or asks_endpoint:
         yield "names", "prepare=renamed"
     if "{letter}" in protocol.continuation and not asks_endpoint:
@@ -114,20 +121,6 @@ def _changes_of_options(protocol: Protocol, asks_endpoint: bool) -> Iterator[tup
     yield "none", "prepare=none-for-right"
     yield "clone", "prepare=cloned"
     yield "drop", "prepare=without-last"
-
-
-def _orders(choices: int | None) -> Iterator[str]:
-    """Yield all orders of two and three choices; of more, every turn and the reverse.
-
-    Of an unknown number of choices, three turns are shown.
-    """
-    yield "reversed"
-    if choices is None or choices > 2:
-        for turns in range(1, min(choices or 4, MOST_TURNS + 1)):
-            yield f"turned-{turns}"
-    if choices == 3:
-        yield "reversed-1"
-        yield "reversed-2"
 
 
 def _other_labels(protocol: Protocol) -> str:

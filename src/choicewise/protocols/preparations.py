@@ -28,6 +28,7 @@ from choicewise.protocols.changes import (
     Order,
     apply_change,
     descriptions_of,
+    unchanged,
     with_field,
     with_options,
     with_replaced_option,
@@ -311,10 +312,6 @@ def _optional_passage_line(support: str) -> str:
     return (support + "\n").lstrip()
 
 
-def _unprepared(item: Item) -> Item:
-    return item
-
-
 def _chinese_subjects(exam: str) -> Preparation:
     table = "chinese_subjects"
     return partial(_named_subject, field="chinese_subject", table=table, section=exam, exam=exam)
@@ -325,7 +322,7 @@ Preparation = Callable[[Item], Item]
 
 PREPARATIONS: Mapping[str, Preparation] = ports.OpenTable(
     {
-        "none": _unprepared,
+        "none": unchanged,
         "gap": gap,
         # A full stop before WikiHow's [title] is not doubled:
         # olmo_eval/tasks/olmes_v0_1/hellaswag_std.py@d7f75fb.
@@ -485,15 +482,15 @@ def prepare(name: str, item: Item, shot: bool = False) -> Item:
     an item that lacks what it needs, or does not count.
     """
     preparation, change = _split_name(name)
-    if change in CHANGES:
-        changed = item if shot else apply_change(change, item)
+    if change in CHANGES and not shot:
+        changed = apply_change(change, item)
         if changed is None:
             raise DataError(f"item {item.id} does not fit {change}; skip bad items")
-        return PREPARATIONS[preparation](changed)
+        item = changed
     item = PREPARATIONS[preparation](item)
-    if not change or (shot and change != "dont-know"):
-        return item
-    return OPTIONS[change](item)
+    if change in OPTIONS and (change == "dont-know" or not shot):
+        return OPTIONS[change](item)
+    return item
 
 
 def changed_options(name: str, change: str) -> str:

@@ -163,8 +163,16 @@ class ShotAxes(PromptAxes):
     def problems(self) -> Iterator[str]:
         """Yield what would silently mean nothing among these axes and those of earlier groups."""
         yield from super().problems()
+        # Templates beside requests that were rendered elsewhere would be printed and not used.
         if self.requests is not None:
-            yield from self._templates_of_rendered(self.requests)
+            for axis, neutral in NEUTRAL.items():
+                stated = getattr(self, axis)
+                is_one_choice = axis == "choices" and stated == 1
+                if stated != neutral and not is_one_choice:
+                    yield (
+                        f"axis {axis} is {stated!r}, but the requests {self.requests[:12]} were "
+                        f"rendered elsewhere; it must be {neutral!r}"
+                    )
         if self.shots and (self.shot_split is None or self.sampler == "none"):
             yield (
                 f"{self.shots} shots need a shot_split and a sampler; "
@@ -172,17 +180,6 @@ class ShotAxes(PromptAxes):
             )
         if self.shots and self.sampler in SEEDED and self.seed is None:
             yield f"sampler {self.sampler} draws at random and needs a seed, such as seed=0"
-
-    def _templates_of_rendered(self, requests: str) -> Iterator[str]:
-        # Templates beside requests that were rendered elsewhere would be printed and not used.
-        for axis, neutral in NEUTRAL.items():
-            stated = getattr(self, axis)
-            is_one_choice = axis == "choices" and stated == 1
-            if stated != neutral and not is_one_choice:
-                yield (
-                    f"axis {axis} is {stated!r}, but the requests {requests[:12]} were "
-                    f"rendered elsewhere; it must be {neutral!r}"
-                )
 
 
 @dataclass(frozen=True)
@@ -213,9 +210,10 @@ class AskingAxes(ShotAxes):
         """Yield what would silently mean nothing among these axes and those of earlier groups."""
         yield from super().problems()
         if self.chat == "none":
-            yield from self._without_chat("system", self.system, None)
-            yield from self._without_chat("template", self.template, None)
-            yield from self._without_chat("thought", self.thought, "keep")
+            for axis in ("system", "template", "thought"):
+                stated = getattr(self, axis)
+                if stated != DEFAULTS[axis]:
+                    yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
             return
         try:
             template_arguments(self.template)
@@ -223,10 +221,6 @@ class AskingAxes(ShotAxes):
             yield error.message
         if self.requests is not None:
             yield f"chat is {self.chat}, but the requests were rendered elsewhere; it must be none"
-
-    def _without_chat(self, axis: str, stated: object, neutral: str | None) -> Iterator[str]:
-        if stated != neutral:
-            yield f"axis {axis} is {stated!r}, but chat is none; use chat turns or message"
 
 
 @dataclass(frozen=True)
@@ -262,11 +256,25 @@ class ReadingAxes(AskingAxes):
         if "chains" in reading.takes:
             yield from self._of_chains()
         yield from self._of_text(reading)
-        yield from self._of_thought(reading)
-        if self.chat == "none":
-            yield from self._of_no_chat(reading)
-        else:
+        if self.thought_tokens is not None and "thought_tokens" not in reading.takes:
+            yield (
+                f"axis thought_tokens is {self.thought_tokens}, but reading {self.reading} "
+                "does not generate a thought and then an answer; leave it out"
+            )
+        if self.thought_tokens == 0:
+            yield "axis thought_tokens is 0, which allows no thought; use thought close instead"
+        if self.chat != "none":
             yield from self._of_chat(reading)
+        elif reading.along:
+            yield (
+                f"reading {self.reading} closes a thought as the chat template does; "
+                "use chat message or turns"
+            )
+        if self.chat == "none" and self.thought_tokens is not None:
+            yield (
+                f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; "
+                "use chat turns or message"
+            )
         yield from self._of_tokens(reading)
         yield from self._of_views()
 
@@ -350,27 +358,6 @@ class ReadingAxes(AskingAxes):
         if not all(stop_texts(self.stop)):
             yield f"axis stop is {self.stop!r}; write one text per line, with no empty line"
 
-    def _of_thought(self, reading: Reading) -> Iterator[str]:
-        if self.thought_tokens is not None and "thought_tokens" not in reading.takes:
-            yield (
-                f"axis thought_tokens is {self.thought_tokens}, but reading {self.reading} "
-                "does not generate a thought and then an answer; leave it out"
-            )
-        if self.thought_tokens == 0:
-            yield "axis thought_tokens is 0, which allows no thought; use thought close instead"
-
-    def _of_no_chat(self, reading: Reading) -> Iterator[str]:
-        if reading.along:
-            yield (
-                f"reading {self.reading} closes a thought as the chat template does; "
-                "use chat message or turns"
-            )
-        if self.thought_tokens is not None:
-            yield (
-                f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; "
-                "use chat turns or message"
-            )
-
     def _of_chat(self, reading: Reading) -> Iterator[str]:
         if self.thought == "close" and (self.thought_tokens is not None or reading.along):
             yield (
@@ -451,7 +438,10 @@ class ScoringAxes(ReadingAxes):
         yield from self._of_decision(reading)
         yield from self._of_likelihood(reading, metric, reads_text)
         yield from self._of_items(metric)
-        yield from self._of_golds(metric)
+        if self.golds != "sum" and not metric.probable:
+            yield f"golds {self.golds} is for metrics of probability, not {self.metric}; use golds sum"
+        if self.golds == "each" and self.metric != "brier":
+            yield f"golds each is for metric brier, not {self.metric}; use golds sum, max or first"
         if self.temperature != "1":
             yield from self._of_temperature(metric, reads_text)
         yield from self._of_calibration(reading)
@@ -536,13 +526,6 @@ class ScoringAxes(ReadingAxes):
             yield f"metric {name} is computed over all items together; use aggregation micro"
         if self.aggregation == "bytes" and name != "bpb":
             yield f"aggregation bytes is for metric bpb, not {name}; use aggregation micro"
-
-    def _of_golds(self, metric: Metric) -> Iterator[str]:
-        name = self.metric
-        if self.golds != "sum" and not metric.probable:
-            yield f"golds {self.golds} is for metrics of probability, not {name}; use golds sum"
-        if self.golds == "each" and name != "brier":
-            yield f"golds each is for metric brier, not {name}; use golds sum, max or first"
 
     def _of_temperature(self, metric: Metric, reads_text: bool) -> Iterator[str]:
         try:
@@ -842,12 +825,14 @@ def short_signature(protocol: Protocol) -> str:
 def axis_differences(left: Protocol, right: Protocol) -> list[tuple[str, str, str]]:
     """Return (axis, left spelling, right spelling) for each axis in which two protocols differ."""
     differences = []
-    for name in AXES:
-        left_value = getattr(left, name)
-        right_value = getattr(right, name)
-        if left_value != right_value:
-            differences.append((name, _spell(left_value), _spell(right_value)))
+    for name in differing(left, right):
+        differences.append((name, _spell(getattr(left, name)), _spell(getattr(right, name))))
     return differences
+
+
+def differing(left: Protocol, right: Protocol) -> tuple[str, ...]:
+    """Return the axes in which two protocols differ, in order."""
+    return tuple(name for name in AXES if getattr(left, name) != getattr(right, name))
 
 
 def read_axis(name: str, spelled: str) -> str | int | None:
@@ -877,14 +862,13 @@ def _spell(value: str | int | None) -> str:
         return str(value)
     if value == "-":
         return "%2D"
-    return "".join(map(_spell_character, value))
-
-
-def _spell_character(character: str) -> str:
-    # % would be read as an escape, and | as the end of the axis.
-    if character.isprintable() and character not in "%|":
-        return character
-    return quote(character)
+    spelled = ""
+    for character in value:
+        # % would be read as an escape, and | as the end of the axis.
+        if character in "%|" or not character.isprintable():
+            character = quote(character)
+        spelled += character
+    return spelled
 
 
 RENDERED = "rendered requests"

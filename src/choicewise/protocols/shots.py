@@ -63,34 +63,27 @@ def sample(
     wanted = range(len(items)) if positions is None else positions
     if not protocol.shots:
         return [()] * len(wanted)
+    count = protocol.shots
     if protocol.sampler == "curated":
         return [_curated_shots(protocol, subject)] * len(wanted)
     pool = _pool(protocol, dataset, subject)
-    if protocol.sampler == "helm":
-        rows = _drawn_once(protocol, dataset, subject, items, pool)
-        return [tuple(pool.take(rows))] * len(wanted)
-    if protocol.sampler not in STREAMS:
-        return [tuple(pool[: protocol.shots])] * len(wanted)
-    rows = _drawn_once(protocol, dataset, subject, items, pool)
-    indices = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
-    return _drawn(items.take(indices), pool, rows[indices], protocol.shots)
-
-
-def _drawn_once(
-    protocol: Protocol, dataset: Dataset, subject: str, items: Items, pool: Items
-) -> Positions:
-    """Draw rows of ``pool`` for all items of the subject, or return those drawn before."""
-    count = protocol.shots
+    stream = STREAMS.get(protocol.sampler)
+    if stream is None and protocol.sampler != "helm":
+        return [tuple(pool[:count])] * len(wanted)
+    # Rows are drawn once for all items of the subject.
     seed = protocol.seed
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
     if key not in dataset.drawn:
-        stream = STREAMS.get(protocol.sampler)
         if stream is None:
-            rows = draw_helm(pool.right_texts(), count, seed)
+            drawn = draw_helm(pool.right_texts(), count, seed)
         else:
-            rows = draw(stream, len(items), len(pool), count, seed)
-        dataset.drawn[key] = rows
-    return dataset.drawn[key]
+            drawn = draw(stream, len(items), len(pool), count, seed)
+        dataset.drawn[key] = drawn
+    rows = dataset.drawn[key]
+    if stream is None:
+        return [tuple(pool.take(rows))] * len(wanted)
+    indices = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+    return _drawn(items.take(indices), pool, rows[indices], count)
 
 
 def has_examples(protocol: Protocol, dataset: Dataset) -> bool:

@@ -17,9 +17,14 @@ import pyarrow as pa
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.ports import PairStatistic, all_of
-from choicewise.protocols.between import differing
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.protocol import NEUTRAL, Protocol, axis_differences, short_signature
+from choicewise.protocols.protocol import (
+    NEUTRAL,
+    Protocol,
+    axis_differences,
+    differing,
+    short_signature,
+)
 from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
 from choicewise.results.measurement import (
     Flips,

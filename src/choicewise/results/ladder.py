@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from choicewise.errors import UsageError, did_you_mean
-from choicewise.protocols.between import Axes, End, differing, inseparable, protocols_between
+from choicewise.protocols.between import Axes, End, inseparable, protocols_between
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import AXES, DECLARED_VALUES, Protocol, signature
+from choicewise.protocols.protocol import AXES, DECLARED_VALUES, Protocol, differing, signature
 from choicewise.results.outcomes import (
     Axis,
     Influence,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, open_dataset
 from choicewise.errors import ProtocolError, UsageError
-from choicewise.protocols.between import differing, inseparable, path
+from choicewise.protocols.between import inseparable, path
 from choicewise.protocols.catalogue import (
     SCORES,
     entries,
@@ -26,7 +26,7 @@ from choicewise.protocols.catalogue import (
     with_changes,
 )
 from choicewise.protocols.names import FORMULATIONS, SCORE_NAMES
-from choicewise.protocols.protocol import AXES, Protocol, signature
+from choicewise.protocols.protocol import AXES, Protocol, differing, signature
 from choicewise.requests.blocks import has_shots
 from tests.helpers.mmlu_data import write_mmlu
 from tests.paths import ROOT

@@ -18,9 +18,9 @@ from scipy.stats import kendalltau
 
 from choicewise import evaluate
 from choicewise.errors import UsageError
-from choicewise.protocols.between import differing, path
+from choicewise.protocols.between import path
 from choicewise.protocols.catalogue import names, one
-from choicewise.protocols.protocol import AXES, Protocol, parse_signature
+from choicewise.protocols.protocol import AXES, Protocol, differing, parse_signature
 from choicewise.results.ladder import (
     EXAMPLES,
     between,

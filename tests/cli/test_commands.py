@@ -254,7 +254,7 @@ def test_every_name_that_resolves_is_listed_and_a_group_is_all_of_its_members(
     lines = [
         line
         for name in listed & names
-        for line in choicewise("protocols", "show", name).stdout.split("\n")
+        for line in choicewise("protocols", "show", name, "--all").stdout.split("\n")
     ]
     assert {"options/quoted", "mmlu/harness", "mmlu", "compat"} <= listed
     shown = set()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from choicewise.protocols.catalogue import Entry, entries
+from choicewise.cli.catalogue import show
+from choicewise.protocols.catalogue import Entry, entries, suite_names
 from choicewise.protocols.protocol import AXES
 from tests.helpers.commands import choicewise
 
@@ -61,5 +62,23 @@ def test_every_axis_is_shown_with_all() -> None:
     assert set(AXES) <= {line.split(" ")[0] for line in every.splitlines()}
 
 
-def test_a_protocol_that_no_example_fits_is_shown_without_prompt() -> None:
-    assert "no example" in choicewise("protocols", "show", "copa/harness", code=0).stdout
+def test_every_protocol_and_suite_takes_thirty_lines_and_shows_an_example(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in [*(catalogued.name for catalogued in entries()), *suite_names()]:
+        show(name, every=False, json=False)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) <= 30, name
+        assert "no example" not in lines[2], name
+
+
+def test_names_lines_of_a_header_and_parts_of_a_suite_are_cut_without_all() -> None:
+    for name, last in (
+        ("options/cloze", "options/cloze:domain_conditional"),
+        ("truthfulqa/harness", "A: The 1992 Olympics"),
+        ("mmlu-1001", "mmlu/original-pr13"),
+    ):
+        few = choicewise("protocols", "show", name, code=0).stdout
+        assert last not in few
+        assert "more lines; --all" in few
+        assert last in choicewise("protocols", "show", name, "--all", code=0).stdout

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from operator import add
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ from choicewise.cli.commands import Command, Group
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
 from choicewise.errors import DataError, ModelError, ProtocolError, UsageError
-from choicewise.util.text import counted
+from choicewise.util.text import counted, shortened
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -189,7 +189,7 @@ def _members(group: str) -> str:
 def show(
     name: Name,
     every: Annotated[
-        bool, typer.Option("--all", help="Every axis, the whole description, and signatures.")
+        bool, typer.Option("--all", help="Every axis and name, the whole description, signatures.")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -199,8 +199,7 @@ def show(
 
     name = spelled(name)
     if name in suite_names():
-        options.refuse_without_use("a suite has", all=every)
-        _show_suite(suite(name), json)
+        _show_suite(suite(name), every, json)
         return
     recipes = resolve(name)
     if json:
@@ -213,17 +212,35 @@ def show(
     if "|" not in name and not name.endswith(".toml") and MARK not in name:
         published = entry(first)
         terminal.show(f"{published.name}: {published.title}", "")
-    terminal.show(*_prompt_lines(headline), "")
+    prompt = _prompt_lines(headline, every)
+    terminal.show(*prompt, "")
     if published is not None:
         description = _paragraphs(published.description)
         if not every:
             description = _beginning(description)
         terminal.show(*description)
         terminal.show(f"cite    {published.citation}", f"source  {published.source}")
-    terminal.show(*_axis_lines(headline, every), "")
     aliases = {} if published is None else published.published
+    names: list[str] = []
     for label, recipe in recipes.items():
-        terminal.show(*_name_lines(label, recipe, aliases, every))
+        names += _name_lines(label, recipe, aliases, every)
+    axes = _axis_lines(headline, every)
+    if not every:
+        names = _cut(names, _MOST_NAMES)
+        axes = _cut(axes, max(_ROOM - len(prompt) - len(names), 2))
+    terminal.show(*axes, "", *names)
+
+
+_MOST_NAMES = 8
+_ROOM = 21
+"""Lines of a screen for the prompt, the axes and the names, beside a description and its source."""
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    """Return at most that many lines, of which the last counts those that are left out."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"[{len(lines) - most + 1} more lines; --all shows them]"]
 
 
 _TEXTS = (
@@ -234,9 +251,13 @@ _QUESTIONS = (
     "Which of these drives in a nail?",
     "The nail went through the board because the _ was heavy.",
 )
+# Benchmarks whose prompts name the subject know only their own: BBH, CMMLU and C-Eval.
+_SUBJECTS = ("tools", "boolean_expressions", "anatomy", "accountant")
+_FIELDS = {"asks_for": "cause", "article": "A shop sells tools.", "problems": "[{}]"}
+"""Fields that COPA and RACE show without naming them in a template."""
 
 
-def _prompt_lines(protocol: Protocol) -> list[str]:
+def _prompt_lines(protocol: Protocol, every: bool) -> list[str]:
     """Return a prompt about an example, and what is scored or generated after it."""
     from choicewise.protocols.readings import READINGS
     from choicewise.util.text import visible, visible_line
@@ -248,7 +269,8 @@ def _prompt_lines(protocol: Protocol) -> list[str]:
     if protocol.system:
         lines.append(f"[system] {visible_line(protocol.system)}")
     if request.header:
-        lines += visible(request.header).split("\n")
+        header = visible(request.header).split("\n")
+        lines += header if every else _cut(header, _MOST_HEADER)
     if protocol.shots:
         lines.append(f"[{counted(protocol.shots, 'solved question')}]")
     lines += visible(request.query).split("\n")
@@ -272,17 +294,18 @@ def _example_request(protocol: Protocol) -> Request | None:
     from choicewise.requests.render import render
 
     templates = [protocol.header, protocol.question, protocol.continuation]
-    fields: dict[str, str] = {}
+    fields = dict(_FIELDS)
     for template in templates:
         fields |= {hole: f"<{hole}>" for hole in holes(template)}
     count = min(protocol.choices or 4, len(_TEXTS))
-    for question in _QUESTIONS:
-        item = Item("example", question, _TEXTS[:count], (0,), "tools", fields)
+    for question, subject in product(_QUESTIONS, _SUBJECTS):
+        item = Item("example", question, _TEXTS[:count], (0,), subject, fields)
         with suppress(DataError, ProtocolError):
             return render(protocol, item, ())
     return None
 
 
+_MOST_HEADER = 5
 _MOST_LINES = 3
 """Lines of a description that are shown without ``--all``."""
 
@@ -300,6 +323,8 @@ def _beginning(description: Sequence[str]) -> list[str]:
 
 _SHORT = 24
 """Characters of an axis that shares its line with others."""
+_WIDEST = 160
+"""Characters of an axis without ``--all``."""
 
 
 def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
@@ -312,18 +337,18 @@ def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
         values[axis] = value
     if every:
         return [f"{axis:<14} {value}" for axis, value in values.items()]
-    short = []
+    brief = []
     long = []
     for axis, value in values.items():
         if getattr(protocol, axis) == DEFAULTS[axis]:
             continue
         spelled = f"{axis}={value}"
         if len(spelled) <= _SHORT:
-            short.append(spelled)
+            brief.append(spelled)
         else:
-            long.append(spelled)
+            long.append(shortened(spelled, _WIDEST))
     first, *others = [
-        *wrap(", ".join(short), 71, break_on_hyphens=False),
+        *wrap(", ".join(brief), 71, break_on_hyphens=False),
         *long,
         "all others as by default; --all shows them",
     ]
@@ -354,7 +379,11 @@ def _paragraphs(text: str) -> list[str]:
     return lines
 
 
-def _show_suite(suite: Suite, json: bool) -> None:
+_MOST_PARTS = 16
+"""Lines of a suite's table without ``--all``."""
+
+
+def _show_suite(suite: Suite, every: bool, json: bool) -> None:
     if json:
         terminal.print_json(suite)
         return
@@ -370,9 +399,11 @@ def _show_suite(suite: Suite, json: bool) -> None:
             metric = f"{protocol.metric} ({protocol.aggregation})"
             lines.append((part.benchmark, str(protocol.shots), metric, name))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = []
     for line in lines:
         cells = [f"{word:<{width}}" for word, width in zip(line, widths, strict=True)]
-        terminal.show("  ".join(cells).rstrip())
+        rows.append("  ".join(cells).rstrip())
+    terminal.show(*(rows if every else _cut(rows, _MOST_PARTS)))
     average = {"mean": "the mean over the benchmarks", "none": "none"}[suite.average]
     if suite.normalised:
         average += ", each rescaled from guessing (0) to all right (1)"

@@ -268,6 +268,11 @@ class Cells:
                 return separator
         return ""
 
+    def separators(self, name: str) -> list[str]:
+        """Return the signs that part all cells of a column, without commas."""
+        cells = self.columns[name]
+        return [sign for sign in _SEPARATORS if _split_count(cells, sign) == len(cells)]
+
     def header_is_row(self) -> bool:
         """Check that the header looks like a row: its last name and the cells below are letters."""
         last = list(self.columns)[-1]

@@ -52,6 +52,8 @@ _ONE_CHOICE: Final = (
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
+# Signs that a guess parts the choices in a cell at; a choice may hold any other one.
+_SURE_SEPARATORS: Final = ("|", ";")
 # Answers of two kinds, in the order in which an index of 0 or 1 would count them.
 _TRUTHS: Final = (("false", "true"), ("no", "yes"))
 
@@ -424,8 +426,10 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
     best = trials[0]
     if any(trial.meaning != best.meaning for trial in trials):
         return None
-    # Answers that are all the same could count from 0 as well.
-    if best.columns.answer_is == "number" and len(best.golds) == 1:
+    # Numbers that are all the same could count from 0 as well.  A cell whose first text is always
+    # right may list the spellings of one answer.
+    is_spelled = best.columns.answer_is == "text" and best.columns.choices_split
+    if (best.columns.answer_is == "number" or is_spelled) and len(best.golds) == 1:
         return None
     columns = replace(best.columns, labels=best.columns.labels[: best.most])
     if repeats:
@@ -435,7 +439,11 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
 
 def _guesses(cells: Cells) -> list[Columns]:
     """Return the mappings to which no other column is a rival; with choices if there is one."""
-    guesses = [guess for guess in islice(_candidates(cells), _TRIED) if _is_alone(guess, cells)]
+    candidates = list(islice(_candidates(cells), _TRIED))
+    guesses = [columns for columns in candidates if _is_alone(columns, cells)]
+    # Cells are split only if no other columns can hold the choices.
+    if not all(columns.fixed or columns.choices_split for columns in candidates):
+        guesses = [guess for guess in guesses if not guess.choices_split]
     with_choices = [guess for guess in guesses if not guess.fixed]
     return with_choices or guesses
 
@@ -448,10 +456,12 @@ def _rows(files: Iterable[Path]) -> Iterator[_Row | UnusableRow]:
 def _is_alone(columns: Columns, cells: Cells) -> bool:
     """Check that no other column may be the question or a choice, and labels say their order.
 
-    Empty choices and several in a cell are left to a mapping: a text may be lost there, or be no
-    list.
+    Empty choices are left to a mapping: a text may be lost there.  So are several in a cell, unless
+    one sure sign parts all cells of choices.
     """
-    if columns.drop_empty or columns.choices_split:
+    if columns.drop_empty:
+        return False
+    if columns.choices_split and not _is_surely_split(columns, cells):
         return False
     used = columns.used - {columns.id, columns.subject, "", columns.question}
     free = [name for name in cells.questions if name not in used]
@@ -461,6 +471,13 @@ def _is_alone(columns: Columns, cells: Cells) -> bool:
             return False
     is_ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
     return is_ordered and not cells.further_choices(columns)
+
+
+def _is_surely_split(columns: Columns, cells: Cells) -> bool:
+    """Check that a sure sign parts the cells of choices, and is the only one that parts them all."""
+    if columns.choices_split not in _SURE_SEPARATORS or not isinstance(columns.choices, str):
+        return False
+    return cells.separators(columns.choices) == [columns.choices_split]
 
 
 def subject_note(file: Path, columns: Columns) -> str:
@@ -490,6 +507,8 @@ def reading_line(file: Path, columns: Columns) -> str:
         "wrong": columns.wrong,
     }
     parts = [f"{key} = {_named(source)}" for key, source in sources.items() if source]
+    if columns.choices_split:
+        parts[-1] += f" (split at {columns.choices_split})"
     if columns.answer is not None:
         kind = _COUNTING.get(columns.answer_is, columns.answer_is)
         parts.append(f"answer = {columns.answer.strip()} ({kind})")

@@ -76,6 +76,8 @@ def _column_lines(columns: Columns) -> Iterator[str]:
             if columns.labels:
                 text += f", labels {', '.join(columns.labels)}"
             text += ")"
+        if spec.name == "choices" and columns.choices_split:
+            text += f" (split at {columns.choices_split})"
         yield safe(f"{spec.name:<9} {text}")
 
 

@@ -689,3 +689,59 @@ def test_a_column_with_bars_is_offered_as_the_choices(tmp_path: Path) -> None:
     filled = Columns(question="Frage", choices="Antworten", answer="Loesung", choices_split="|")
     items = open_dataset(file, columns=filled).splits["test"]
     assert [(len(item.choices), item.gold) for item in items] == [(3, (0,)), (3, (1,))]
+
+
+ROWS_OF_BARS = [
+    {"question": "Rot?", "options": "Mars | Venus | Erde", "answer": "A"},
+    {"question": "Vier?", "options": "3 | 4", "answer": "B"},
+]
+
+
+@pytest.mark.parametrize("separator", ["|", ";"])
+@pytest.mark.parametrize("column", ["options", "choices"])
+@pytest.mark.parametrize("answers", [("A", "B"), ("Mars", "4"), ("0", "1")])
+def test_options_behind_a_sure_separator_are_read_with_a_note(
+    tmp_path: Path, separator: str, column: str, answers: tuple[str, str]
+) -> None:
+    rows = []
+    for row, answer in zip(ROWS_OF_BARS, answers, strict=True):
+        cell = row["options"].replace("|", separator)
+        rows.append({"question": row["question"], column: cell, "answer": answer})
+    data = open_dataset(write_lines(tmp_path / "quiz.jsonl", rows))
+    items = data.splits["test"]
+    assert [item.choices for item in items] == [("Mars", "Venus", "Erde"), ("3", "4")]
+    assert [item.gold for item in items] == [(0,), (1,)]
+    assert f"{column} (split at {separator})" in data.guess
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": "3; x | 4; y"},  # with the other row changed alike, two separators fit
+        {"options": "3, 4"},
+        {"options": "3 | 4 |"},
+        {"answer": "C"},
+        {"answer": "4"},
+        {"A": "3", "B": "4"},
+    ],
+)
+def test_options_in_a_cell_stop_if_a_row_or_another_column_speaks_against_it(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
+    first, last = ROWS_OF_BARS
+    if "x" in change.get("options", ""):
+        first = first | {"options": "Mars; red | Venus; hot"}
+    if "A" in change:
+        first = first | {"A": "Mars", "B": "Venus"}
+        first |= {"C": "Erde"}
+    path = write_lines(tmp_path / "quiz.jsonl", [first, last | change])
+    with pytest.raises(DataError):
+        open_dataset(path)
+
+
+def test_spellings_of_one_answer_are_no_options(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"Q{n}", "answers": f"Paris {n}|paris {n}", "answer": f"Paris {n}"}
+        for n in range(3)
+    ]
+    assert 'choices_split = "|"' in proposed(write_lines(tmp_path / "quiz.jsonl", rows))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choicewise.extensions.endpoints.decisions.answers import DecisionAnswer
+from choicewise.extensions.endpoints.decisions.claims import confidences, formulas_of, label_mass
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
 from choicewise.questions import TypedQuestion
-from choicewise.scoring.rounding import confidences, formulas_of, label_mass
 from tests.helpers.decision_server import ROUTES, DecisionService
 from tests.helpers.served_model import JSON, as_json
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from choicewise.data.decisions import NOUL
+from choicewise.extensions.endpoints.decisions.claims import MASSES, confidences
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
 from choicewise.questions import TypedQuestion
-from choicewise.scoring.rounding import MASSES, confidences, rounding_step
+from choicewise.scoring.rounding import rounding_step
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
@@ -50,9 +51,10 @@ class DecisionAnswer:
     status was 200.  ``model``: the server's name of the model.  ``usage``: its counts;
     ``input_tokens`` and ``output_tokens`` have these names whatever the server calls them.
     ``confidence``: as sent; ``recomputed``: by TypeSafe's formula
-    (:func:`choicewise.scoring.rounding.confidences`).  ``diagnostics``: label mass and the like, by
-    the server's names.  ``contradictions``: statements of the answer that its probabilities
-    contradict, each with a kind, ``:`` and the case.  ``notes``: what is unusual and harmless.
+    (:func:`~choicewise.extensions.endpoints.decisions.claims.confidences`).  ``diagnostics``: label
+    mass and the like, by the server's names.  ``contradictions``: statements of the answer that its
+    probabilities contradict, each with a kind, ``:`` and the case.  ``notes``: what is unusual and
+    harmless.
     ``was_read``: False if no answer came that could be read.
     """
 

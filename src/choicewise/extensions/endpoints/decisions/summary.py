@@ -13,6 +13,7 @@ import numpy as np
 
 from choicewise.errors import UsageError
 from choicewise.extensions.endpoints.decisions.answers import REFUSED
+from choicewise.extensions.endpoints.decisions.claims import Check, checks
 from choicewise.extensions.endpoints.decisions.exchange import Exchange, of_repeats, repeated
 from choicewise.extensions.endpoints.decisions.minus_own import (
     ServedMinusOwn,
@@ -26,7 +27,6 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.combine import is_nought
 from choicewise.scoring.observed import row_of
-from choicewise.scoring.rounding import Check, checks
 from choicewise.store.tables import block_file, read_batches
 
 AGREES: Final = 0.005

@@ -24,6 +24,7 @@ from choicewise.extensions.analyses.multiverse import (
     rank_agreement,
 )
 from choicewise.extensions.analyses.multiverse_report import multiverse_tables
+from choicewise.extensions.analyses.statistics import fit
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.results.measurement import (
@@ -37,7 +38,6 @@ from choicewise.results.measurement import (
 )
 from choicewise.results.outcomes import bounded, outcomes_of, ranked
 from choicewise.results.run import Run
-from choicewise.scoring.significance import fit
 from choicewise.table import as_json, terminal
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu

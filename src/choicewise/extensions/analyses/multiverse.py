@@ -10,6 +10,14 @@ from itertools import combinations
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.statistics import (
+    Agreement,
+    Fit,
+    Panel,
+    fit,
+    panel,
+    sign_agreement,
+)
 from choicewise.results.evidence import Evidence
 from choicewise.results.measurement import (
     human_counts,
@@ -24,15 +32,9 @@ from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.observed import Floats, Integers, item_sum, mean_of_present, row_of
 from choicewise.scoring.significance import (
-    Agreement,
-    Fit,
-    Panel,
-    fit,
     holm,
     is_significant,
     paired_difference,
-    panel,
-    sign_agreement,
     sign_flip,
 )
 

@@ -18,8 +18,9 @@ from choicewise.extensions.analyses.multiverse import (
     distributions,
     multiverse,
 )
+from choicewise.extensions.analyses.statistics import Fit
 from choicewise.results.run import Run
-from choicewise.scoring.significance import FEWEST, Fit
+from choicewise.scoring.significance import FEWEST
 from choicewise.table import Column, Table
 from choicewise.util.text import are, counted, percent
 

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.statistics import length_correlations
 from choicewise.protocols.between import as_accuracy
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
@@ -26,7 +27,6 @@ from choicewise.results.outcomes import Outcome, Summary
 from choicewise.results.rows import data_id
 from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats
-from choicewise.scoring.significance import length_correlations
 from choicewise.util.text import are, counted, listed
 
 STEPS: Final = 3

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -97,6 +97,8 @@ Scores are float64 [rows], None if a letter is read from text; statuses are None
 
 Scoring = Callable[[Protocol, Observed], Floats]
 
+T = typing.TypeVar("T")
+
 
 def _retrieve_nothing(protocol: Protocol, observed: Observed) -> None:
     return None
@@ -145,19 +147,19 @@ class Combiner:
         return without_bounds(scores, has_bound[row_of(observed.item_offsets)])
 
 
-def along(parts: Sequence[Continuations], score: str) -> Floats:
+def along(protocol: Protocol, observed: Observed) -> Floats:
     """Compute log P(option | context, a share of the thought, its closing) in nats.
 
-    ``score`` names the share.  An item is missing if an option lacks a number after any share, so
+    The protocol's score names the share.  An item is missing if an option lacks a number after any share, so
     that the scores of all shares are about the same items.
     """
-    sums = [part.sums for part in parts]
-    item_offsets = parts[0].item_offsets
+    sums = observed.part_sums
+    item_offsets = observed.item_offsets
     is_lacking: Mask = np.ones(len(sums[0]), dtype=np.bool_)
     if len(sums) == len(ALONG):
         is_lacking = np.any(np.isnan(sums), axis=0)
     is_lost = item_any(is_lacking, item_offsets)[row_of(item_offsets)]
-    part = min(list(ALONG).index(score), len(sums) - 1)
+    part = min(list(ALONG).index(protocol.score), len(sums) - 1)
     return np.where(is_lost, np.nan, sums[part])
 
 
@@ -294,25 +296,12 @@ def extract(
     return Decisions.uncompared(prediction, credit)
 
 
-def compare(
-    rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]
-) -> Decisions:
-    """Credit each text that has the number of its item's solution, by the published ``rule``.
+def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Floats:
+    """Return 1 for the number of the solution, 0 for another, -1 for none, NaN without a text.
 
-    Rules are those of :data:`~choicewise.scoring.extract.NUMBERS`.  ``solutions``: the choices of
-    every item; the first is the solution.  A text without a number is wrong; None is missing.
+    ``rule``: one of :data:`~choicewise.scoring.extract.NUMBERS`.  ``solutions``: the choices of every
+    item; the first is the solution.
     """
-    return _compared(_verdicts(rule, texts, solutions))
-
-
-def _compared(verdicts: Floats) -> Decisions:
-    is_right = verdicts == 1
-    credit = np.where(np.isnan(verdicts), np.nan, is_right)
-    return Decisions.uncompared(np.where(is_right, 0, -1), credit)
-
-
-def _verdicts(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Floats:
-    """Return 1 for the number of the solution, 0 for another, -1 for none, NaN without a text."""
     verdicts = np.full(len(texts), np.nan)
     for item, (text, choices) in enumerate(zip(texts, solutions, strict=True)):
         if text is None or not choices:
@@ -536,9 +525,9 @@ def _loglikelihood_range(protocol: Protocol, observed: Observed) -> Range:
     return calibrated_range(protocol.calibration, protocol.views, ends, observed.item_offsets)
 
 
-def _marginal_range(parts: Sequence[Continuations]) -> Range:
-    """Return the lowest and the highest values of :func:`marginal`."""
-    return marginal([part.lowest() for part in parts]), marginal(parts)
+def _rising_range(function: Callable[[Parts], Floats]) -> Callable[[Parts], Range]:
+    """Return the bounds of a ``function`` that never falls if a likelihood rises."""
+    return lambda parts: (function([part.lowest() for part in parts]), function(parts))
 
 
 def _vote_range(parts: Sequence[Continuations]) -> Range:
@@ -573,8 +562,11 @@ def _generate_decisions(
     texts = [_read_text(text, protocol.cut) for text in written]
     rule = protocol.decision
     if rule in NUMBERS:
-        verdicts = _verdicts(rule, texts, observed.options())
-        return None, *judged(protocol, written, verdicts >= 0, _compared(verdicts))
+        verdicts = compare(rule, texts, observed.options())
+        is_right = verdicts == 1
+        credit = np.where(np.isnan(verdicts), np.nan, is_right)
+        decisions = Decisions.uncompared(np.where(is_right, 0, -1), credit)
+        return None, *judged(protocol, written, verdicts >= 0, decisions)
     scores = None
     if rule == "letter-match":
         decisions = letter_match(texts, observed.options(), observed.gold, protocol.labels)
@@ -608,18 +600,6 @@ def _generate_options(observed: Observed) -> Continuations:
     return said_options(observed.generation(), observed.expected(), observed.item_offsets)
 
 
-def _along_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return along(observed.parts(), protocol.score)
-
-
-def _chain_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return OVER_CHAINS[protocol.score](observed.parts())
-
-
-def _chain_range(protocol: Protocol, observed: Observed) -> Range:
-    return RANGES[protocol.score](observed.parts())
-
-
 def _decision_scores(protocol: Protocol, observed: Observed) -> Floats:
     return floored(observed.scores(protocol.score))
 
@@ -632,42 +612,18 @@ def _embedding_scores(protocol: Protocol, observed: Observed) -> Floats:
     return observed.values()
 
 
-def _rating_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return expected_rating(observed.parts())
-
-
-def _rating_range(protocol: Protocol, observed: Observed) -> Range:
-    return rating_range(observed.parts())
-
-
-def _select_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return SELECT[protocol.score](observed.parts())
-
-
-def _spelling_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return OVER_SPELLINGS[protocol.score](observed.parts())
-
-
-def _spelling_range(protocol: Protocol, observed: Observed) -> Range:
-    combine = OVER_SPELLINGS[protocol.score]
-    parts = observed.parts()
-    return combine([part.lowest() for part in parts]), combine(parts)
-
-
 def _surprisal_scores(protocol: Protocol, observed: Observed) -> Floats:
     return SCORES[protocol.score](without_end(observed.parts()))
 
 
-def _surprisal_retrieved(protocol: Protocol, observed: Observed) -> Continuations:
-    return without_end(observed.parts())
+def _of_parts(function: Callable[[Parts], T]) -> Callable[[Protocol, Observed], T]:
+    """Return the ``function`` of the parts as one of a protocol and what was observed."""
+    return lambda protocol, observed: function(observed.parts())
 
 
-def _yes_no_scores(protocol: Protocol, observed: Observed) -> Floats:
-    return difference(observed.parts())
-
-
-def _yes_no_range(protocol: Protocol, observed: Observed) -> Range:
-    return difference_range(observed.parts())
+def _by_score(functions: Mapping[str, Callable[[Parts], T]]) -> Callable[[Protocol, Observed], T]:
+    """Return the function of the protocol's score, which takes the parts."""
+    return lambda protocol, observed: functions[protocol.score](observed.parts())
 
 
 _LOGLIKELIHOOD = Combiner(
@@ -677,11 +633,13 @@ _LOGLIKELIHOOD = Combiner(
 OVER_CHAINS = {"marginal": marginal, "vote": vote}
 """Scores of the reading ``chain-of-thought`` by name."""
 
-RANGES = {"marginal": _marginal_range, "vote": _vote_range}
+RANGES = {"marginal": _rising_range(marginal), "vote": _vote_range}
 """The bounds of :data:`OVER_CHAINS` by the name of the score."""
 
 OVER_SPELLINGS = {"sum": log_sum, "likeliest": log_greatest}
 """Scores of the reading ``spellings`` by name."""
+
+_SPELLING_RANGES = {name: _rising_range(function) for name, function in OVER_SPELLINGS.items()}
 
 SELECT: dict[str, Callable[[Parts], Floats]] = {
     "token_length_normalized": token_length_normalized,
@@ -693,8 +651,8 @@ SELECT: dict[str, Callable[[Parts], Floats]] = {
 
 COMBINERS: dict[str, Combiner] = ports.OpenTable(
     {
-        "along-thought": Combiner(_along_scores),
-        "chain-of-thought": Combiner(_chain_scores, ranges=_chain_range),
+        "along-thought": Combiner(along),
+        "chain-of-thought": Combiner(_by_score(OVER_CHAINS), ranges=_by_score(RANGES)),
         "decision": Combiner(_decision_scores, _all_retrieved),
         "embedding": Combiner(_embedding_scores),
         "encoder-decoder": _LOGLIKELIHOOD,
@@ -704,13 +662,13 @@ COMBINERS: dict[str, Combiner] = ports.OpenTable(
         "noisy-channel": Combiner(_loglikelihood_scores, ranges=_loglikelihood_range),
         "pseudo-loglikelihood": _LOGLIKELIHOOD,
         "pseudo-loglikelihood-within-word": _LOGLIKELIHOOD,
-        "rating": Combiner(_rating_scores, ranges=_rating_range),
-        "select": Combiner(_select_scores),
+        "rating": Combiner(_of_parts(expected_rating), ranges=_of_parts(rating_range)),
+        "select": Combiner(_by_score(SELECT)),
         "set-based": _LOGLIKELIHOOD,
-        "spellings": Combiner(_spelling_scores, ranges=_spelling_range),
+        "spellings": Combiner(_by_score(OVER_SPELLINGS), ranges=_by_score(_SPELLING_RANGES)),
         "surprisal": _LOGLIKELIHOOD,
-        "surprisal-package": Combiner(_surprisal_scores, _surprisal_retrieved),
-        "yes-no": Combiner(_yes_no_scores, ranges=_yes_no_range),
+        "surprisal-package": Combiner(_surprisal_scores, _of_parts(without_end)),
+        "yes-no": Combiner(_of_parts(difference), ranges=_of_parts(difference_range)),
     },
     ports.Reading,
     lambda addition: addition.combiner(),

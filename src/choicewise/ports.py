@@ -272,7 +272,7 @@ class Analysis(Port):
             def tables(self, runs):
                 from choicewise.table import Column, Table
 
-                columns = [Column(name="model"), Column(name="numbers", kind="count")]
+                columns = [Column("model"), Column("numbers", "count")]
                 rows = [[run.manifest.model.name, len(run.rows)] for run in runs]
                 return [Table(name="counts", title="numbers of each run", columns=columns, rows=rows)]
     """

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -49,7 +49,7 @@ class Span(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """Describe a column of a table.
 
@@ -63,8 +63,9 @@ class Column:
     """
 
     name: str
-    heading: str = ""
     kind: str = "text"
+    _: KW_ONLY
+    heading: str = ""
     meaning: str = ""
     data: bool = False
     optional: bool = False

@@ -271,9 +271,9 @@ def _trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str)
 
 def _noise_columns(name: str) -> list[Column]:
     return [
-        Column(name=name),
-        Column(name="nats", kind="size"),
-        Column(name="remark", heading=" "),
+        Column(name),
+        Column("nats", "size"),
+        Column("remark", heading=" "),
     ]
 
 
@@ -377,9 +377,9 @@ def _protocol_table(protocols: dict[str, Any]) -> Table:
         remark = "they need another form of question; a run names it"
         rows.append(("not tried", len(protocols["untried"]), remark))
     columns = [
-        Column(name="protocols of the catalogue"),
-        Column(name="count", heading=" ", kind="count"),
-        Column(name="names", heading=" "),
+        Column("protocols of the catalogue"),
+        Column("count", "count", heading=" "),
+        Column("names", heading=" "),
     ]
     return Table(name="protocols", title="", columns=columns, rows=rows)
 
@@ -450,9 +450,9 @@ def score(
         print_json(table.to_pylist())
         return
     rows = table.to_pylist()
-    columns = [Column(name="score", heading=" ")]
+    columns = [Column("score", heading=" ")]
     for index, row in enumerate(rows):
-        columns.append(Column(name=f"choice {index}", heading=repr(row["choice"]), kind="score"))
+        columns.append(Column(f"choice {index}", "score", heading=repr(row["choice"])))
     cells = []
     for name in table.column_names[1:]:
         cells.append([name, *(row[name] for row in rows)])

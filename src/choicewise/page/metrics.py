@@ -39,17 +39,17 @@ def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
     # A column that is the same in all rows says nothing.
     has_groups = len({row.identity.subject for row in rows}) > 1
     columns = [
-        Column(name="model"),
-        Column(name="protocol"),
-        Column(name="group", optional=True),
-        Column(name="value", heading=metric.unit or "value", kind="number"),
+        Column("model"),
+        Column("protocol"),
+        Column("group", optional=True),
+        Column("value", "number", heading=metric.unit or "value"),
         *interval_columns("number"),
-        Column(name="items", kind="count"),
-        Column(name="uniform", kind="number", optional=True, blank=True),
-        Column(name="if calibrated", kind="number", optional=True, blank=True),
+        Column("items", "count"),
+        Column("uniform", "number", optional=True, blank=True),
+        Column("if calibrated", "number", optional=True, blank=True),
         *rank_columns(optional=True),
-        Column(name="warnings", optional=True, blank=True),
-        Column(name="ids"),
+        Column("warnings", optional=True, blank=True),
+        Column("ids"),
     ]
     cells = [_cells(row, metric, has_groups) for row in sorted(rows, key=_worst_last)]
     return MetricTable(
@@ -84,16 +84,16 @@ def _number_or_none(value: float) -> float | None:
 def interval_columns(kind: str) -> list[Column]:
     """Return the columns of a 95 % interval."""
     return [
-        Column(name="ci_low", heading="95 % interval", kind=kind),
-        Column(name="ci_high", kind=kind, joined=" – "),
+        Column("ci_low", kind, heading="95 % interval"),
+        Column("ci_high", kind, joined=" – "),
     ]
 
 
 def rank_columns(optional: bool) -> list[Column]:
     """Return the columns of a rank with the ranks that tests leave open: "3 (1–4)"."""
     return [
-        Column(name="rank", kind="integer", optional=optional, blank=True),
-        Column(name="possible ranks", kind="ranks", joined=" (", closed=")"),
+        Column("rank", "integer", optional=optional, blank=True),
+        Column("possible ranks", "ranks", joined=" (", closed=")"),
     ]
 
 

@@ -25,9 +25,9 @@ MOST_WORDS: Final = 20
 """Words of a title at most."""
 
 _LAST_COLUMNS: Final = (
-    Column(name="lowest", heading="lowest – highest", kind="share"),
-    Column(name="highest", kind="share", joined=" – "),
-    Column(name="rank", heading="rank range\nfirst column", kind="ranks", optional=True),
+    Column("lowest", "share", heading="lowest – highest"),
+    Column("highest", "share", joined=" – "),
+    Column("rank", "ranks", heading="rank range\nfirst column", optional=True),
 )
 """Columns behind those of protocols."""
 
@@ -54,7 +54,7 @@ class Overview:
     @property
     def html(self) -> str:
         """Return the table as an element."""
-        columns = [Column(name="model", heading="model\naccuracy in %, 95 % interval")]
+        columns = [Column("model", heading="model\naccuracy in %, 95 % interval")]
         for row in self.protocols:
             columns += _protocol_columns(row)
         columns += _LAST_COLUMNS
@@ -98,11 +98,11 @@ def _protocol_columns(row: Number) -> list[Column]:
     name = row.identity.protocol
     heading = f"{row.identity.family}\n{name}"
     return [
-        Column(name=name, heading=heading, kind="share"),
-        Column(name=f"{name}_scored", kind="count", joined=" ("),
-        Column(name=f"{name}_items", kind="count", joined=" of ", closed=")"),
-        Column(name=f"{name}_low", kind="share", joined="\n"),
-        Column(name=f"{name}_high", kind="share", joined=" – "),
+        Column(name, "share", heading=heading),
+        Column(f"{name}_scored", "count", joined=" ("),
+        Column(f"{name}_items", "count", joined=" of ", closed=")"),
+        Column(f"{name}_low", "share", joined="\n"),
+        Column(f"{name}_high", "share", joined=" – "),
     ]
 
 

@@ -53,53 +53,53 @@ STEP_COLUMNS: Final = (
 
 
 _RANGE_COLUMNS: Final = (
-    Column(name="model"),
-    Column(name="median rank", kind="tokens"),
-    Column(name="ranks", kind="ranks"),
-    Column(name="possible (95 %)", kind="ranks"),
-    Column(name="first under", kind="integer"),
-    Column(name="last under", kind="integer"),
-    Column(name="protocols", kind="integer"),
+    Column("model"),
+    Column("median rank", "tokens"),
+    Column("ranks", "ranks"),
+    Column("possible (95 %)", "ranks"),
+    Column("first under", "integer"),
+    Column("last under", "integer"),
+    Column("protocols", "integer"),
 )
 """Columns of the ranks of each model."""
 
 _PAIR_COLUMNS: Final = (
-    Column(name="protocol"),
-    Column(name="difference", heading="A − B", kind="difference"),
-    Column(name="ci_low", heading="95 % interval", kind="difference"),
-    Column(name="ci_high", kind="difference", joined=" to "),
-    Column(name="exact p", kind="p value", blank=True),
-    Column(name="only A right", kind="count"),
-    Column(name="only B right", kind="count"),
-    Column(name="could show", kind="share"),
-    Column(name="items", kind="count"),
-    Column(name="remarks", heading=" "),
+    Column("protocol"),
+    Column("difference", "difference", heading="A − B"),
+    Column("ci_low", "difference", heading="95 % interval"),
+    Column("ci_high", "difference", joined=" to "),
+    Column("exact p", "p value", blank=True),
+    Column("only A right", "count"),
+    Column("only B right", "count"),
+    Column("could show", "share"),
+    Column("items", "count"),
+    Column("remarks", heading=" "),
 )
 """Columns of A against B under every protocol."""
 
 _EFFECT_COLUMNS: Final = (
-    Column(name="axis"),
-    Column(name="mean change", kind="difference"),
-    Column(name="sd", kind="share", joined=" ± "),
-    Column(name="size", kind="share"),
-    Column(name="from – to", kind="difference"),
-    Column(name="to", kind="difference", joined=" – "),
-    Column(name="pairs", kind="count"),
-    Column(name="most common change"),
+    Column("axis"),
+    Column("mean change", "difference"),
+    Column("sd", "share", joined=" ± "),
+    Column("size", "share"),
+    Column("from – to", "difference"),
+    Column("to", "difference", joined=" – "),
+    Column("pairs", "count"),
+    Column("most common change"),
 )
 """Columns of the effects of axes."""
 
 _NUMBER_COLUMNS: Final = (
-    Column(name="protocol"),
-    Column(name="family"),
-    Column(name="%", kind="share"),
-    Column(name="scored", kind="count", joined=" ("),
-    Column(name="of", kind="count", joined=" of ", closed=")"),
+    Column("protocol"),
+    Column("family"),
+    Column("%", "share"),
+    Column("scored", "count", joined=" ("),
+    Column("of", "count", joined=" of ", closed=")"),
     *interval_columns("share"),
-    Column(name="items", kind="count"),
+    Column("items", "count"),
     *rank_columns(optional=False),
-    Column(name="warnings"),
-    Column(name="ids"),
+    Column("warnings"),
+    Column("ids"),
 )
 """Columns of the numbers of a run."""
 
@@ -266,7 +266,7 @@ def _order(
 
 def _model_table(runs: Sequence[ShownRun], values: Sequence[Record]) -> PageTable:
     """Return the numbers and ranks of models in columns, for the protocols that the chart has."""
-    columns = [Column(name="protocol")]
+    columns = [Column("protocol")]
     for run in runs:
         columns += ranked_columns(run.label, "share")
     protocols = [record["protocol"] for record in values if record["kind"] == "column"]

@@ -219,7 +219,7 @@ def published_table(
     names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
     if not names:
         return None
-    columns = [Column(name="model", heading="accuracy in %")]
+    columns = [Column("model", heading="accuracy in %")]
     for name in names.values():
         columns += _value_columns(name)
     # Models on another dataset are named with it, and those on this one, too, to tell them apart.
@@ -286,9 +286,9 @@ def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
 def _value_columns(title: str) -> list[Column]:
     """Return the columns of an accuracy with what was scored, such as "27.3 (22 of 59)"."""
     return [
-        Column(name=title, kind="share"),
-        Column(name=f"{title}_scored", kind="count", joined=" ("),
-        Column(name=f"{title}_items", kind="count", joined=" of ", closed=")"),
+        Column(title, "share"),
+        Column(f"{title}_scored", "count", joined=" ("),
+        Column(f"{title}_items", "count", joined=" of ", closed=")"),
     ]
 
 
@@ -310,16 +310,16 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
     """
     has_models = len(content.standings) > 1
     has_one_column = len(content.benchmarks) == 1
-    columns = [Column(name="model", heading=" ")]
+    columns = [Column("model", heading=" ")]
     for title in content.titles:
         columns += _value_columns(title)
     if has_one_column:
-        columns.append(Column(name="lowest – highest", kind="share"))
-        columns.append(Column(name="highest", kind="share", joined=" – "))
+        columns.append(Column("lowest – highest", "share"))
+        columns.append(Column("highest", "share", joined=" – "))
     else:
-        columns.append(Column(name="mean", kind="share"))
+        columns.append(Column("mean", "share"))
     if has_models:
-        columns.append(Column(name="rank", kind="ranks"))
+        columns.append(Column("rank", "ranks"))
     cells = []
     for standing in content.standings:
         values: list[Any] = [standing.model]
@@ -364,7 +364,7 @@ def _metric_matrix(rows: Sequence[Number]) -> list[str]:
     values_of_model: dict[str, list[Any]] = {
         row.identity.model: [row.identity.model] for row in rows
     }
-    columns = [Column(name="model", heading=" ")]
+    columns = [Column("model", heading=" ")]
     notes: dict[str, None] = {}
     for data in datasets:
         metrics = by_metric([row for row in rows if row.identity.data == data])
@@ -373,7 +373,7 @@ def _metric_matrix(rows: Sequence[Number]) -> list[str]:
             title = described(metric)
             if len(datasets) > 1:
                 title += f", {first.identity.dataset}"
-            columns.append(Column(name=title, kind="number"))
+            columns.append(Column(title, "number"))
             note = f"{metric}: {_protocol_name(first)}"
             if letter_notes([first]):
                 note += " (of letters, not of texts)"

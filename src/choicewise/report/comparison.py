@@ -120,15 +120,15 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     value, change = _kinds(share)
     unit = " %" if share else ""
     columns = [
-        Column(name="protocol"),
-        Column(name="A", heading=f"A{unit}", kind=value),
-        Column(name="B", heading=f"B{unit}", kind=value),
-        Column(name="difference", heading="A - B", kind=change),
-        Column(name="p", kind="p", optional=True),
+        Column("protocol"),
+        Column("A", value, heading=f"A{unit}"),
+        Column("B", value, heading=f"B{unit}"),
+        Column("difference", change, heading="A - B"),
+        Column("p", "p", optional=True),
     ]
     verdicts_differ = len({comparison.verdict for comparison in comparisons}) > 1
     if verdicts_differ:
-        columns.append(Column(name="verdict"))
+        columns.append(Column("verdict"))
     ordered = sorted(comparisons, key=_size_for_order, reverse=True)
     if not every:
         ordered = ordered[:LISTED]
@@ -480,12 +480,12 @@ def published_table() -> Table:
     column.
     """
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
-    columns = [Column(name="model", heading=" ")]
+    columns = [Column("model", heading=" ")]
     cells: list[list[Any]] = [[row["model"]] for row in content["rows"]]
     for name, source in content["columns"].items():
         title = f"{name} = {source['protocol']}"
-        columns.append(Column(name=name, heading=title, kind="share"))
-        columns.append(Column(name=f"{name}_rank", kind="count", joined=" (", closed=")"))
+        columns.append(Column(name, "share", heading=title))
+        columns.append(Column(f"{name}_rank", "count", joined=" (", closed=")"))
         values = [row[name] for row in content["rows"]]
         for row, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
             row += [value, rank]
@@ -544,18 +544,18 @@ def _ladder_columns(share: bool) -> list[Column]:
     value, change = _kinds(share)
     heading = "%" if share else "value"
     return [
-        Column(name="axis"),
-        Column(name="in_order", heading="forward", kind=change),
-        Column(name="in_order_se", kind=value, joined=" ± "),
-        Column(name="gained", heading="items", kind="count", before="+", blank=True),
-        Column(name="lost", kind="count", joined=" -"),
-        Column(name="value", heading=heading, kind=value),
-        Column(name="in_reverse", heading="backward", kind=change),
-        Column(name="in_reverse_se", kind=value, joined=" ± "),
-        Column(name="reverse_gained", heading="items", kind="count", before="+", blank=True),
-        Column(name="reverse_lost", kind="count", joined=" -"),
-        Column(name="differ", kind=value, before="by ", blank=True),
-        Column(name="differ_se", kind=value, joined=" ± "),
+        Column("axis"),
+        Column("in_order", change, heading="forward"),
+        Column("in_order_se", value, joined=" ± "),
+        Column("gained", "count", heading="items", before="+", blank=True),
+        Column("lost", "count", joined=" -"),
+        Column("value", value, heading=heading),
+        Column("in_reverse", change, heading="backward"),
+        Column("in_reverse_se", value, joined=" ± "),
+        Column("reverse_gained", "count", heading="items", before="+", blank=True),
+        Column("reverse_lost", "count", joined=" -"),
+        Column("differ", value, before="by ", blank=True),
+        Column("differ_se", value, joined=" ± "),
     ]
 
 

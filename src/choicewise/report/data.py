@@ -235,14 +235,14 @@ def data_tables(survey: Survey) -> Iterator[Table]:
 
 def _split_table(splits: Mapping[str, SplitSurvey]) -> Table:
     columns = [
-        Column(name="split"),
-        Column(name="items", kind="count"),
-        Column(name="subjects", kind="count", optional=True),
-        Column(name="largest", heading="largest subject", optional=True),
-        Column(name="largest_items", kind="count", joined=" (", closed=")"),
-        Column(name="smallest", optional=True),
-        Column(name="smallest_items", kind="count", joined=" (", closed=")"),
-        Column(name="choices", kind="tally"),
+        Column("split"),
+        Column("items", "count"),
+        Column("subjects", "count", optional=True),
+        Column("largest", heading="largest subject", optional=True),
+        Column("largest_items", "count", joined=" (", closed=")"),
+        Column("smallest", optional=True),
+        Column("smallest_items", "count", joined=" (", closed=")"),
+        Column("choices", "tally"),
     ]
     has_subjects = any(any(split.subjects) for split in splits.values())
     rows: list[list[Any]] = []
@@ -264,14 +264,14 @@ def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
     rules: dict[str, None] = {}
     for pattern in patterns.values():
         rules.update(dict.fromkeys(pattern.guesses))
-    columns = [Column(name="split"), Column(name="right position")]
+    columns = [Column("split"), Column("right position")]
     for rule in rules:
-        columns.append(Column(name=rule, kind="share"))
-        columns.append(Column(name=f"{rule}_mark", joined=" "))
-    columns.append(Column(name="chance", kind="share"))
+        columns.append(Column(rule, "share"))
+        columns.append(Column(f"{rule}_mark", joined=" "))
+    columns.append(Column("chance", "share"))
     has_several = any(pattern.several for pattern in patterns.values())
     if has_several:
-        columns.append(Column(name="several right", kind="count"))
+        columns.append(Column("several right", "count"))
     rows = []
     for name, pattern in patterns.items():
         row: list[Any] = [name, short(_position_text(pattern), 90)]

@@ -17,19 +17,15 @@ if TYPE_CHECKING:
     from choicewise.results.sample import SampleEstimate
 
 COLUMNS: Final = (
-    *(Column(name="model"), Column(name="protocol"), Column(name="metric")),
-    Column(name="estimate", kind="number"),
-    Column(name="se", kind="number", joined=" ± "),
-    Column(name="ci_low", heading="95 % interval", kind="number"),
-    Column(name="ci_high", kind="number", joined=" – "),
-    Column(name="plain", heading="sample alone", kind="number"),
-    Column(name="plain_se", kind="number", joined=" ± "),
-    Column(name="n", kind="count"),
-    Column(
-        name="worth",
-        kind="ratio",
-        meaning="sample size that gives the same error without other models",
-    ),
+    *(Column("model"), Column("protocol"), Column("metric")),
+    Column("estimate", "number"),
+    Column("se", "number", joined=" ± "),
+    Column("ci_low", "number", heading="95 % interval"),
+    Column("ci_high", "number", joined=" – "),
+    Column("plain", "number", heading="sample alone"),
+    Column("plain_se", "number", joined=" ± "),
+    Column("n", "count"),
+    Column("worth", "ratio", meaning="sample size that gives the same error without other models"),
 )
 
 _GAIN: Final = 1.05

@@ -166,7 +166,7 @@ def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
 
     ``rows``: ranked, of all runs.
     """
-    columns = [Column(name="model", heading=" ")]
+    columns = [Column("model", heading=" ")]
     protocol_names = [reversal.start.protocol, reversal.end.protocol]
     for protocol in protocol_names:
         columns += ranked_columns(protocol, "share")

@@ -170,11 +170,11 @@ def _range_table(run: _RunRows) -> Table:
         name="ranges",
         title=f"{run.title}, {_items(rows)}, {counted(len(_known(rows)), 'number')}",
         columns=[
-            Column(name=kind),
-            Column(name="range", heading="range in %", kind="share"),
-            Column(name="median", kind="share"),
-            Column(name="protocols", kind="integer"),
-            Column(name="no better than guessing", kind="integer"),
+            Column(kind),
+            Column("range", "share", heading="range in %"),
+            Column("median", "share"),
+            Column("protocols", "integer"),
+            Column("no better than guessing", "integer"),
         ],
         rows=cells,
     )
@@ -218,11 +218,11 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
     if len(models) > _BESIDE:
         cells = {model: {name: row[model] for name, row in cells.items()} for model in models}
     names = list(cells[next(iter(cells))])
-    columns = [Column(name="line", heading=" ")]
+    columns = [Column("line", heading=" ")]
     longest = 0
     for name in names:
-        columns.append(Column(name=name, kind=kind))
-        columns.append(Column(name=f"{name}_of", kind="integer", joined=" of "))
+        columns.append(Column(name, kind))
+        columns.append(Column(f"{name}_of", "integer", joined=" of "))
         longest = max(longest, *map(len, safe(name).split()))
     rows = []
     for line, values in cells.items():
@@ -310,13 +310,13 @@ def _average_table(averages: Sequence[Average]) -> Table:
     first = averages[0]
     selection = f" ({first.selection})" if first.selection else ""
     state = "" if all(average.complete for average in averages) else ", incomplete"
-    columns = [Column(name="model")]
+    columns = [Column("model")]
     for part in first.parts:
         name = part.benchmark
-        columns.append(Column(name=name, kind="share"))
-        columns.append(Column(name=f"{name}_raw", kind="share", joined=" (", closed=")"))
-        columns.append(Column(name=f"{name}_scored", kind="count", joined=" ("))
-        columns.append(Column(name=f"{name}_items", kind="count", joined=" of ", closed=")"))
+        columns.append(Column(name, "share"))
+        columns.append(Column(f"{name}_raw", "share", joined=" (", closed=")"))
+        columns.append(Column(f"{name}_scored", "count", joined=" ("))
+        columns.append(Column(f"{name}_items", "count", joined=" of ", closed=")"))
     columns += _MEANS
     return Table(
         name="average",
@@ -328,13 +328,13 @@ def _average_table(averages: Sequence[Average]) -> Table:
 
 
 _MEANS = (
-    Column(name="average", kind="share"),
-    Column(name="counted", kind="count", joined=" of "),
-    Column(name="parts", kind="count", joined=" of "),
-    Column(name="ci_low", heading="95 % interval", kind="share"),
-    Column(name="ci_high", kind="share", joined=" – "),
-    Column(name="n", kind="count"),
-    Column(name="rank", kind="count"),
+    Column("average", "share"),
+    Column("counted", "count", joined=" of "),
+    Column("parts", "count", joined=" of "),
+    Column("ci_low", "share", heading="95 % interval"),
+    Column("ci_high", "share", joined=" – "),
+    Column("n", "count"),
+    Column("rank", "count"),
 )
 
 
@@ -492,24 +492,24 @@ def number_columns(share: bool) -> list[Column]:
     """Return the columns of a table of accuracies, or of numbers that are no shares of 1."""
     kind = "share" if share else "number"
     return [
-        Column(name="protocol", kind="lines"),
-        Column(name="group"),
-        Column(name="metric"),
-        Column(name="value", heading="%" if share else "value", kind=kind),
-        Column(name="scored", kind="count", joined=" ("),
-        Column(name="items", kind="count", joined=" of ", closed=")"),
-        Column(name="ci_low", heading="95 % interval", kind=kind),
-        Column(name="ci_high", kind=kind, joined=" – "),
-        Column(name="numeric", kind=kind, optional=True, blank=True),
-        Column(name="numeric_high", kind=kind, joined=" – "),
-        Column(name="uniform", kind="number", optional=True),
-        Column(name="if calibrated", kind="number", optional=True),
-        Column(name="n", kind="integer"),
-        Column(name="rank", kind="integer", blank=True),
-        Column(name="rank_low", kind="integer", joined=" ["),
-        Column(name="rank_high", kind="integer", joined="-", closed="]"),
-        Column(name="warnings", optional=True, blank=True),
-        Column(name="ids"),
+        Column("protocol", "lines"),
+        Column("group"),
+        Column("metric"),
+        Column("value", kind, heading="%" if share else "value"),
+        Column("scored", "count", joined=" ("),
+        Column("items", "count", joined=" of ", closed=")"),
+        Column("ci_low", kind, heading="95 % interval"),
+        Column("ci_high", kind, joined=" – "),
+        Column("numeric", kind, optional=True, blank=True),
+        Column("numeric_high", kind, joined=" – "),
+        Column("uniform", "number", optional=True),
+        Column("if calibrated", "number", optional=True),
+        Column("n", "integer"),
+        Column("rank", "integer", blank=True),
+        Column("rank_low", "integer", joined=" ["),
+        Column("rank_high", "integer", joined="-", closed="]"),
+        Column("warnings", optional=True, blank=True),
+        Column("ids"),
     ]
 
 
@@ -623,7 +623,7 @@ def _rank_table(title: str, rows: Sequence[Number], kind: str) -> Table:
         if has_parts:
             name += f" ({row.identity.selection or 'all'})"
         lines.setdefault(name, {})[row.identity.model] = row
-    columns = [Column(name="protocol", heading=" ")]
+    columns = [Column("protocol", heading=" ")]
     models = dict.fromkeys(model for line in lines.values() for model in line)
     for model in models:
         columns += ranked_columns(model, kind)
@@ -641,10 +641,10 @@ def ranked_columns(title: str, kind: str) -> list[Column]:
     (22 of 59)".
     """
     return [
-        Column(name=title, kind=kind, blank=True),
-        Column(name=f"{title}_rank", kind="integer", joined=" (", closed=")"),
-        Column(name=f"{title}_scored", kind="count", joined=" ("),
-        Column(name=f"{title}_items", kind="count", joined=" of ", closed=")"),
+        Column(title, kind, blank=True),
+        Column(f"{title}_rank", "integer", joined=" (", closed=")"),
+        Column(f"{title}_scored", "count", joined=" ("),
+        Column(f"{title}_items", "count", joined=" of ", closed=")"),
     ]
 
 

@@ -10,43 +10,43 @@ from choicewise.results.run import Run
 from choicewise.table import Column, Table
 
 PAIRS: Final = (
-    Column(name="left", heading="retrievals"),
-    Column(name="right", joined=", "),
-    Column(name="n", kind="count"),
-    Column(name="missing", kind="count", data=True),
-    Column(name="median", kind="nats"),
-    Column(name="largest", kind="nats"),
-    Column(name="tolerance", kind="size", data=True),
-    Column(name="beyond", heading="differ", kind="count"),
-    Column(name="causes", heading="because of", kind="names"),
+    Column("left", heading="retrievals"),
+    Column("right", joined=", "),
+    Column("n", "count"),
+    Column("missing", "count", data=True),
+    Column("median", "nats"),
+    Column("largest", "nats"),
+    Column("tolerance", "size", data=True),
+    Column("beyond", "count", heading="differ"),
+    Column("causes", "names", heading="because of"),
     Column(
-        name="same",
+        "same",
+        "count",
         heading="alike",
-        kind="count",
         meaning="items that both decide alike; otherwise: why the other items are not",
     ),
-    Column(name="items", kind="count", joined="/"),
-    Column(name="decided", heading="otherwise", kind="names"),
+    Column("items", "count", joined="/"),
+    Column("decided", "names", heading="otherwise"),
 )
 
 WORST: Final = (
-    Column(name="item"),
-    Column(name="choice", kind="count", joined=" "),
-    Column(name="text", kind="excerpt"),
-    Column(name="left", heading="retrievals"),
-    Column(name="right", joined=", "),
-    Column(name="left_sum", heading="sums", kind="distance"),
-    Column(name="right_sum", kind="distance", joined=", "),
-    Column(name="difference", kind="nats"),
-    Column(name="cause"),
+    Column("item"),
+    Column("choice", "count", joined=" "),
+    Column("text", "excerpt"),
+    Column("left", heading="retrievals"),
+    Column("right", joined=", "),
+    Column("left_sum", "distance", heading="sums"),
+    Column("right_sum", "distance", joined=", "),
+    Column("difference", "nats"),
+    Column("cause"),
 )
 
 COUNTS: Final = (
-    Column(name="left"),
-    Column(name="right"),
-    Column(name="of"),
-    Column(name="cause"),
-    Column(name="count", kind="count"),
+    Column("left"),
+    Column("right"),
+    Column("of"),
+    Column("cause"),
+    Column("count", "count"),
 )
 
 

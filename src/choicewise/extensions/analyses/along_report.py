@@ -15,38 +15,35 @@ ENDED: Final = {"itself": "that the model ended", "limit": "closed at their limi
 """How thoughts ended, in words."""
 
 _ANSWERS: Final = (
-    Column(name="accuracy", heading="right %", kind="share"),
-    Column(name="accuracy_low", heading="95 % interval", kind="share"),
-    Column(name="accuracy_high", kind="share", joined=" – "),
+    Column("accuracy", "share", heading="right %"),
+    Column("accuracy_low", "share", heading="95 % interval"),
+    Column("accuracy_high", "share", joined=" – "),
     Column(
-        name="probability",
+        "probability",
+        "share",
         heading="p %",
-        kind="share",
         meaning="mean probability of the right choice among the choices",
     ),
-    Column(name="probability_low", heading="95 % interval", kind="share"),
-    Column(name="probability_high", kind="share", joined=" – "),
+    Column("probability_low", "share", heading="95 % interval"),
+    Column("probability_high", "share", joined=" – "),
     Column(
-        name="open",
-        heading="changes %",
-        kind="share",
-        meaning="answers that still change after this place",
+        "open", "share", heading="changes %", meaning="answers that still change after this place"
     ),
 )
 
 SHARES: Final = (
-    Column(name="share", heading="after %", kind="share"),
-    Column(name="tokens", kind="tokens", meaning="the median after this share"),
-    Column(name="spent", kind="tokens", data=True),
+    Column("share", "share", heading="after %"),
+    Column("tokens", "tokens", meaning="the median after this share"),
+    Column("spent", "tokens", data=True),
     *_ANSWERS,
 )
 
 BUDGETS: Final = (
-    Column(name="tokens", heading="within tokens", kind="tokens"),
+    Column("tokens", "tokens", heading="within tokens"),
     Column(
-        name="spent",
+        "spent",
+        "tokens",
         heading="tokens",
-        kind="tokens",
         meaning="the mean within this budget, each item at the last of its five places in it",
     ),
     *_ANSWERS,

@@ -19,40 +19,40 @@ from choicewise.table import Column, Share, Table
 from choicewise.util.text import counted, listed
 
 ITEM: Final = (
-    Column(name="item"),
-    Column(name="subject", optional=True),
-    Column(name="question", kind="excerpt"),
+    Column("item"),
+    Column("subject", optional=True),
+    Column("question", "excerpt"),
 )
 
 BAD: Final = (
     *ITEM,
-    Column(name="right", kind="number"),
+    Column("right", "number"),
     Column(
-        name="rest",
+        "rest",
+        "correlation",
         heading="item-rest",
-        kind="correlation",
         meaning="correlation with all other items over the models; H: Mokken's scalability; R²: signed isotonic share "
         "of variance that other items explain; a good item has all three above 0",
     ),
-    Column(name="scale", heading="H", kind="correlation"),
-    Column(name="isotonic", heading="R²", kind="correlation"),
-    Column(name="under", heading="bad under", kind="names"),
-    Column(name="verdict", data=True),
+    Column("scale", "correlation", heading="H"),
+    Column("isotonic", "correlation", heading="R²"),
+    Column("under", "names", heading="bad under"),
+    Column("verdict", data=True),
 )
 
 JUDGEMENTS: Final = (
-    Column(name="item"),
-    Column(name="protocol"),
-    Column(name="metric"),
-    Column(name="right", kind="number"),
-    Column(name="models", kind="count"),
-    Column(name="rest", kind="correlation"),
-    Column(name="scale", kind="correlation"),
-    Column(name="isotonic", kind="correlation"),
-    Column(name="bad"),
+    Column("item"),
+    Column("protocol"),
+    Column("metric"),
+    Column("right", "number"),
+    Column("models", "count"),
+    Column("rest", "correlation"),
+    Column("scale", "correlation"),
+    Column("isotonic", "correlation"),
+    Column("bad"),
 )
 
-CONSTANT: Final = (*ITEM, Column(name="right", kind="number"))
+CONSTANT: Final = (*ITEM, Column("right", "number"))
 
 _COUNTED: Final = {
     "all": "bad under every protocol",

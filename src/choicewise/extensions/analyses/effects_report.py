@@ -13,35 +13,35 @@ from choicewise.table import Column, Table
 from choicewise.util.text import counted
 
 _SPREAD: Final = (
-    Column(name="mean", kind="points"),
-    Column(name="sd", kind="share"),
-    Column(name="low", heading="lowest", kind="points"),
-    Column(name="high", heading="highest", kind="points"),
-    Column(name="pairs", kind="count"),
+    Column("mean", "points"),
+    Column("sd", "share"),
+    Column("low", "points", heading="lowest"),
+    Column("high", "points", heading="highest"),
+    Column("pairs", "count"),
 )
 
 AXES: Final = (
-    Column(name="axis"),
-    Column(name="absolute", heading="size", kind="share", meaning="mean absolute change"),
+    Column("axis"),
+    Column("absolute", "share", heading="size", meaning="mean absolute change"),
     *_SPREAD,
 )
 
 CHANGES: Final = (
-    Column(name="axis", data=True),
-    Column(name="change", kind="names"),
-    Column(name="axes", kind="names", data=True),
-    Column(name="left", kind="names", data=True),
-    Column(name="right", kind="names", data=True),
+    Column("axis", data=True),
+    Column("change", "names"),
+    Column("axes", "names", data=True),
+    Column("left", "names", data=True),
+    Column("right", "names", data=True),
     *_SPREAD,
 )
 
 PAIRS: Final = (
-    Column(name="axis"),
-    Column(name="change", kind="names"),
-    Column(name="start"),
-    Column(name="end"),
-    Column(name="difference", kind="points"),
-    Column(name="n", kind="count"),
+    Column("axis"),
+    Column("change", "names"),
+    Column("start"),
+    Column("end"),
+    Column("difference", "points"),
+    Column("n", "count"),
 )
 
 

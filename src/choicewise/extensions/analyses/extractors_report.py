@@ -18,36 +18,34 @@ from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed, percent
 
 RULES: Final = (
-    Column(name="alike", heading="", kind="count"),
-    Column(name="rule"),
-    Column(name="read", heading="read %", kind="share"),
-    Column(name="accuracy", heading="right %", kind="share"),
-    Column(name="ci_low", heading="95 % interval", kind="share"),
-    Column(name="ci_high", kind="share", joined=" – "),
-    Column(name="protocols", heading="decides", kind="names"),
+    Column("alike", "count", heading=""),
+    Column("rule"),
+    Column("read", "share", heading="read %"),
+    Column("accuracy", "share", heading="right %"),
+    Column("ci_low", "share", heading="95 % interval"),
+    Column("ci_high", "share", joined=" – "),
+    Column("protocols", "names", heading="decides"),
 )
 
 PAIRS: Final = (
-    Column(name="left", heading="rule"),
-    Column(name="right", heading="other rule"),
-    Column(
-        name="same", heading="read alike %", kind="share", meaning="no option is an answer, too"
-    ),
-    Column(name="kappa", heading="Cohen's kappa", kind="correlation"),
+    Column("left", heading="rule"),
+    Column("right", heading="other rule"),
+    Column("same", "share", heading="read alike %", meaning="no option is an answer, too"),
+    Column("kappa", "correlation", heading="Cohen's kappa"),
 )
 
 DISPUTED: Final = (
-    Column(name="item"),
-    Column(name="right"),
-    Column(name="read", heading="read by rules", kind="names"),
-    Column(name="start", heading="text", kind="excerpt"),
-    Column(name="end", kind="excerpt", joined=" […] "),
+    Column("item"),
+    Column("right"),
+    Column("read", "names", heading="read by rules"),
+    Column("start", "excerpt", heading="text"),
+    Column("end", "excerpt", joined=" […] "),
 )
 
 READINGS: Final = (
-    Column(name="item"),
-    Column(name="letter", meaning="empty if the rules read no option"),
-    Column(name="rules", kind="names"),
+    Column("item"),
+    Column("letter", meaning="empty if the rules read no option"),
+    Column("rules", "names"),
 )
 
 

@@ -13,33 +13,33 @@ from choicewise.table import Column, Table
 from choicewise.util.text import counted, percent
 
 COLUMNS: Final = (
-    Column(name="check", heading="changed"),
-    Column(name="n", heading="items", kind="count"),
+    Column("check", heading="changed"),
+    Column("n", "count", heading="items"),
     Column(
-        name="flips",
+        "flips",
+        "share",
         heading="flips %",
-        kind="share",
         meaning="another likeliest choice; of orders, over all pairs; at most: none, and with 95 % confidence no more "
         "than this",
     ),
-    Column(name="flips_low", heading="95 % interval", kind="share"),
-    Column(name="flips_high", kind="share", joined=" – "),
-    Column(name="at_most", heading="at most %", kind="share", optional=True),
+    Column("flips_low", "share", heading="95 % interval"),
+    Column("flips_high", "share", joined=" – "),
+    Column("at_most", "share", heading="at most %", optional=True),
     Column(
-        name="net",
+        "net",
+        "share",
         heading="net %",
-        kind="share",
         meaning="flips less those of the same request sent again; uniform: the same of a predictor that gives every "
         "choice the same probability, which agrees with itself and knows nothing: read flips beside right %",
     ),
-    Column(name="flips_uniform", heading="uniform %", kind="share"),
-    Column(name="change", kind="distance"),
-    Column(name="change_low", heading="95 % interval", kind="distance"),
-    Column(name="change_high", kind="distance", joined=" – "),
-    Column(name="change_uniform", heading="uniform", kind="distance"),
-    Column(name="accuracy", heading="right %", kind="share"),
-    Column(name="versions", kind="names", data=True),
-    Column(name="constant", data=True),
+    Column("flips_uniform", "share", heading="uniform %"),
+    Column("change", "distance"),
+    Column("change_low", "distance", heading="95 % interval"),
+    Column("change_high", "distance", joined=" – "),
+    Column("change_uniform", "distance", heading="uniform"),
+    Column("accuracy", "share", heading="right %"),
+    Column("versions", "names", data=True),
+    Column("constant", data=True),
 )
 
 

@@ -25,43 +25,41 @@ from choicewise.table import Column, Table
 from choicewise.util.text import are, counted, percent
 
 SPREADS: Final = (
-    Column(name="model"),
-    Column(name="dataset", joined=" on "),
-    Column(name="protocols", kind="count"),
-    Column(name="distinct", kind="count"),
-    Column(name="least", heading="min", kind="share"),
-    Column(name="median", kind="share"),
-    Column(name="greatest", heading="max", kind="share"),
+    Column("model"),
+    Column("dataset", joined=" on "),
+    Column("protocols", "count"),
+    Column("distinct", "count"),
+    Column("least", "share", heading="min"),
+    Column("median", "share"),
+    Column("greatest", "share", heading="max"),
     Column(
-        name="flips",
-        kind="share",
-        meaning="% of items for which the protocols do not all predict the same",
+        "flips", "share", meaning="% of items for which the protocols do not all predict the same"
     ),
-    Column(name="lowest", heading="lowest, highest"),
-    Column(name="highest", joined=", "),
-    Column(name="unmeasured", kind="names", data=True),
+    Column("lowest", heading="lowest, highest"),
+    Column("highest", joined=", "),
+    Column("unmeasured", "names", data=True),
 )
 
 ALIKE: Final = (
-    Column(name="model"),
-    Column(name="dataset"),
-    Column(name="protocols", kind="names"),
+    Column("model"),
+    Column("dataset"),
+    Column("protocols", "names"),
 )
 
 CONTESTS: Final = (
-    Column(name="protocol"),
-    Column(name="difference", kind="points"),
-    Column(name="n", kind="count"),
-    Column(name="p", kind="p"),
-    Column(name="p_holm", heading="p (Holm)", kind="p"),
-    Column(name="alike", kind="names", data=True),
+    Column("protocol"),
+    Column("difference", "points"),
+    Column("n", "count"),
+    Column("p", "p"),
+    Column("p_holm", "p", heading="p (Holm)"),
+    Column("alike", "names", data=True),
 )
 
 RANKS: Final = (
-    Column(name="left"),
-    Column(name="right"),
-    Column(name="tau", kind="correlation"),
-    Column(name="models", kind="count"),
+    Column("left"),
+    Column("right"),
+    Column("tau", "correlation"),
+    Column("models", "count"),
 )
 
 
@@ -232,10 +230,10 @@ def distribution_table(distribution: Distribution) -> Table:
     """Return a row for each condition and link: the mean probability of each choice, in the order of the choices."""
     conditions = distribution.conditions
     most = max((len(condition.softmax) for condition in conditions), default=0)
-    columns = [Column(name="group"), Column(name="n", kind="count"), Column(name="link")]
+    columns = [Column("group"), Column("n", "count"), Column("link")]
     for index in range(most):
         heading = f"choice {index}"
-        columns.append(Column(name=f"choice_{index}", heading=heading, kind="probability"))
+        columns.append(Column(f"choice_{index}", "probability", heading=heading))
     rows: list[list[Any]] = []
     for condition in conditions:
         rows += _condition_rows(condition, most)

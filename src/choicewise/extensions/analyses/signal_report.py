@@ -11,36 +11,36 @@ from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed
 
 SIGNAL: Final = (
-    Column(name="protocol"),
-    Column(name="metric"),
+    Column("protocol"),
+    Column("metric"),
     Column(
-        name="signal",
+        "signal",
+        "share",
         heading="signal %",
-        kind="share",
         meaning="greatest difference of two models over their mean; noise: standard deviation of checkpoints over "
         "theirs; ±: bootstrap standard error over models and checkpoints",
     ),
-    Column(name="noise", heading="noise %", kind="share"),
-    Column(name="snr", heading="signal / noise", kind="ratio"),
-    Column(name="se", kind="ratio", joined=" ± "),
-    Column(name="models", kind="count", data=True),
-    Column(name="checkpoints", kind="count", data=True),
-    Column(name="accuracy", heading="order %", kind="share", optional=True),
-    Column(name="follows", kind="correlation", optional=True),
-    Column(name="follows_low", kind="correlation", data=True),
-    Column(name="follows_high", kind="correlation", data=True),
-    Column(name="follows_items", kind="count", data=True),
-    Column(name="follows_models", kind="count", data=True),
-    Column(name="chain", data=True),
+    Column("noise", "share", heading="noise %"),
+    Column("snr", "ratio", heading="signal / noise"),
+    Column("se", "ratio", joined=" ± "),
+    Column("models", "count", data=True),
+    Column("checkpoints", "count", data=True),
+    Column("accuracy", "share", heading="order %", optional=True),
+    Column("follows", "correlation", optional=True),
+    Column("follows_low", "correlation", data=True),
+    Column("follows_high", "correlation", data=True),
+    Column("follows_items", "count", data=True),
+    Column("follows_models", "count", data=True),
+    Column("chain", data=True),
 )
 
 CHAIN: Final = (
-    Column(name="protocol"),
-    Column(name="metric"),
-    Column(name="median", heading="middle item", kind="correlation"),
-    Column(name="low", heading="middle half", kind="correlation"),
-    Column(name="high", kind="correlation", joined=" to "),
-    Column(name="items", kind="count"),
+    Column("protocol"),
+    Column("metric"),
+    Column("median", "correlation", heading="middle item"),
+    Column("low", "correlation", heading="middle half"),
+    Column("high", "correlation", joined=" to "),
+    Column("items", "count"),
 )
 
 

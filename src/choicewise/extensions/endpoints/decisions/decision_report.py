@@ -11,22 +11,22 @@ from choicewise.table import Column, Table
 from choicewise.util.text import counted, interval, percent
 
 LAYOUTS: Final = (
-    Column(name="own", heading="own layout"),
-    Column(name="n", kind="count"),
-    Column(name="flips", kind="count"),
-    Column(name="open", kind="count", joined=" (", closed=" open)"),
-    Column(name="mean", heading="mean |Δp|", kind="size"),
-    Column(name="most", heading="largest", kind="size"),
-    Column(name="tv", heading="TV", kind="size"),
-    Column(name="kl", heading="KL", kind="size"),
-    Column(name="verdict"),
+    Column("own", heading="own layout"),
+    Column("n", "count"),
+    Column("flips", "count"),
+    Column("open", "count", joined=" (", closed=" open)"),
+    Column("mean", "size", heading="mean |Δp|"),
+    Column("most", "size", heading="largest"),
+    Column("tv", "size", heading="TV"),
+    Column("kl", "size", heading="KL"),
+    Column("verdict"),
 )
 
 ITEMS: Final = (
-    Column(name="item"),
-    Column(name="served", kind="count"),
-    Column(name="own", kind="count"),
-    Column(name="most", heading="largest |Δp|", kind="size"),
+    Column("item"),
+    Column("served", "count"),
+    Column("own", "count"),
+    Column("most", "size", heading="largest |Δp|"),
 )
 
 

@@ -25,26 +25,26 @@ _MOST: Final = 6
 
 
 PROTOCOLS: Final = (
-    Column(name="protocol"),
-    Column(name="items", kind="count"),
+    Column("protocol"),
+    Column("items", "count"),
     Column(
-        name="refused",
-        kind="count",
+        "refused",
+        "count",
         meaning=f"left out of the value. At {LEAST:g}: items with an option of probability "
         "0, which counts as that. Of them right: the right option is one of these",
     ),
-    Column(name="value", kind="number"),
-    Column(name="as_wrong", heading="refused as wrong", kind="share"),
-    Column(name="floor", heading=f"at {LEAST:g}", kind="count"),
-    Column(name="right", heading="of them right", kind="count"),
-    Column(name="share", data=True),
+    Column("value", "number"),
+    Column("as_wrong", "share", heading="refused as wrong"),
+    Column("floor", "count", heading=f"at {LEAST:g}"),
+    Column("right", "count", heading="of them right"),
+    Column("share", data=True),
 )
 
 CHECKS: Final = (
-    Column(name="about", heading="checked"),
-    Column(name="values", kind="count"),
-    Column(name="says", heading="told"),
-    Column(name="doubt"),
+    Column("about", heading="checked"),
+    Column("values", "count"),
+    Column("says", heading="told"),
+    Column("doubt"),
 )
 
 

@@ -182,9 +182,7 @@ def test_a_kind_of_model_is_one_class(monkeypatch: pytest.MonkeyPatch, tmp_path:
         model=Recorded(answers), data=QUIZ, protocols=protocols, out=tmp_path / "repeated"
     )
     assert repeated.scores().to_pylist() == first.scores().to_pylist()
-    with pytest.raises(
-        ModelError, match="recorded does not support Cosine, which reading embedding needs"
-    ):
+    with pytest.raises(ModelError, match="recorded .* Cosine.* embedding"):
         evaluate(
             model=Recorded({}), data=QUIZ, protocols=["options/embedding"], out=tmp_path / "other"
         )
@@ -228,7 +226,7 @@ def test_the_statistic_of_two_runs_and_the_chart_of_the_page_are_used(
     for name, model in {"one": HashModel(), "other": HashModel(1)}.items():
         evaluate(model=model, data=QUIZ, protocols=["options/cloze:sum"], out=tmp_path / name)
     told = ran(stranger, tmp_path, "compare", "one", "other", "--ids")
-    assert "the same choice is predicted for " in told
+    assert "same choice is predicted" in told
     ran(stranger, tmp_path, "plot", "one", "sizes", "--out", "sizes.json")
     assert json.loads((tmp_path / "sizes.json").read_text(encoding="utf-8"))[
         "description"

@@ -45,6 +45,7 @@ from choicewise.scoring.extract import RULES
 from choicewise.store.folder import write_manifest
 from choicewise.table import as_json
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 
 QUIZ = Dataset(
@@ -105,17 +106,17 @@ def test_the_example_of_a_library_of_tasks_is_asked_by_name(
     run = evaluate(**asked, out="in-python")
     assert run.rows() == open_run("run").rows()
     assert run.manifest.job == open_run("run").manifest.job
-    with pytest.raises(UsageError, match="riddles:week brings its own data"):
+    with pytest.raises(UsageError, match="riddles:week brings .* data"):
         evaluate(**asked, data="week.csv", out="with-data")
     with pytest.raises(UsageError, match=r"2 datasets .*choicewise\.sweep"):
         evaluate(model="fake:hash", protocols=["riddles:week", "riddles:day"], out="both")
     with pytest.raises(UsageError, match="pass data"):
         evaluate(model="fake:hash", protocols=run.protocols, out="values")
     refused = choicewise(*line, "--score", "sum", code=2).stderr
-    assert "riddles:week names its own metrics" in refused
-    assert "has no use for --score; leave --score out" in refused
+    assert "names its own metrics" in refused
+    assert "no use for --score; " in refused
     foreign = choicewise(*line, "--allow-task-code", code=2).stderr
-    assert "riddles:week has no use for --allow-task-code; leave --allow-task-code out" in foreign
+    assert "no use for --allow-task-code; " in foreign
 
 
 def test_the_example_of_a_site_is_a_folder_of_pages(tmp_path: Path) -> None:
@@ -148,14 +149,14 @@ def test_the_example_of_a_writer_fills_a_folder(tmp_path: Path, stranger: list[P
     )
     filled = export(run, "values", tmp_path / "out")
     assert [file.read_text() for file in filled.files] == ["options/cloze:sum 1.0"]
-    assert filled.notes == ("intervals: the format has no place for them",)
+    assert filled.notes == (Gist("intervals: "),)
 
 
 def test_the_example_of_a_model_kind_opens_a_model_that_answers(
     stranger: list[Port], tmp_path: Path
 ) -> None:
     stranger.append(example(ports.ModelKind))
-    with pytest.raises(ModelError, match="steady:a computes nothing and has no use for window"):
+    with pytest.raises(ModelError, match="steady:a computes nothing .* window"):
         load_model("steady:a", window=8)
     asked: dict[str, Any] = {"data": BENCHMARK, "protocols": ["mmlu/original"], "limit": 1}
     run = evaluate(model="steady:a", **asked, out=tmp_path / "run")
@@ -209,9 +210,9 @@ def test_an_executor_that_nobody_adds_is_refused(tmp_path: Path) -> None:
         "data": BENCHMARK,
         "protocols": ["mmlu/original"],
     }
-    with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
+    with pytest.raises(UsageError, match="executor is 'nowhere'; .* local, ray"):
         evaluate(**asked, out=tmp_path, executor="nowhere")
-    with pytest.raises(UsageError, match="executor is 'nowhere'; it must be one of local, ray"):
+    with pytest.raises(UsageError, match="executor is 'nowhere'; .* local, ray"):
         job_of({"models": ["fake:hash"], "protocols": ["mmlu/original"], "executor": "nowhere"})
 
 
@@ -288,7 +289,7 @@ def test_a_statistic_of_a_pair_stands_below_its_comparison(
 ) -> None:
     stranger.append(example(PairStatistic))
     told = choicewise("compare", *folders, "--ids", code=0).stdout
-    assert told.splitlines()[-1].startswith("the same choice is predicted for ")
+    assert told.splitlines()[-1] == Gist("same choice is predicted")
     (compared,) = json.loads(choicewise("compare", *folders, "--json", code=0).stdout)
     assert 0 <= compared["agreement"] <= 1
     assert compared["twins"]["flips"]["n"] == 6
@@ -312,7 +313,7 @@ def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(
         "same measurement" in choicewise("compare", long, long, code=0).stdout
     )  # it is for other pairs
     refused = choicewise("compare", long, short, "--metric", "brier", code=2).stderr
-    assert "a model beside one with a longer window has no use for --metric" in refused
+    assert "no use for --metric" in refused
 
 
 def test_what_an_extension_adds_to_axes_is_asked_by_name(
@@ -370,9 +371,9 @@ def test_a_chart_is_drawn_by_its_name(
     refused = choicewise(
         "plot", *folders, "sizes", "--rank", "--out", tmp_path / "sizes.json", code=2
     ).stderr
-    assert "sizes has no use for --rank" in refused
+    assert "no use for --rank" in refused
     unknown = choicewise("plot", *folders, "size", "--out", tmp_path / "size.json", code=2).stderr
-    assert "sizes (how many items each run has)" in " ".join(unknown.split())
+    assert "sizes (how many items " in " ".join(unknown.split())
 
 
 @pytest.mark.costly("a page is drawn")
@@ -417,7 +418,7 @@ class Merge(ports.Command):
         (SystemExit(3), "can't be loaded: SystemExit: 3"),
         ([Merge()], "is no Extension"),
         (Extension("mine", Merge()), "is no Extension"),  # type: ignore[arg-type]
-        (Extension("mine", [Merge]), "Merge is a class; list an instance"),  # type: ignore[list-item]
+        (Extension("mine", [Merge]), "Merge is a class"),  # type: ignore[list-item]
         (Extension("mine", [Nameless()]), "Nameless has no name"),
         (Extension("mine", [Merge()]), "Choicewise has a Command called merge"),
     ],

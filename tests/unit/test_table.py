@@ -165,7 +165,7 @@ def test_a_table_that_is_none_is_refused() -> None:
         table([("a",)])
     with pytest.raises(ValueError, match="can't be called title"):
         Table(name="x", title="x", facts={"title": "y"})
-    with pytest.raises(ValueError, match="kind is 'percent'; it must be one of text"):
+    with pytest.raises(ValueError, match="kind is 'percent'; .* text"):
         Column(name="x", kind="percent")
 
 

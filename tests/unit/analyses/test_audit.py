@@ -132,9 +132,7 @@ def test_without_a_credit_an_item_counts_as_usual_and_few_models_judge_nothing(s
 
 
 def test_fewer_than_ten_models_are_refused_with_what_to_do() -> None:
-    with pytest.raises(
-        UsageError, match=r"^9 models are too few to judge items; .* 10 or more models .*evaluate"
-    ):
+    with pytest.raises(UsageError, match="^9 models are too few.* 10 or more .*evaluate"):
         item_statistics(answers(models=9))
 
 
@@ -245,9 +243,7 @@ def test_runs_with_other_items_say_how_many_they_share(run: Run) -> None:
         summary(run, f"m{place}", {ONE: credits[place, own]}, own)
         for place, own in enumerate(apart)
     ]
-    with pytest.raises(
-        UsageError, match="12 runs hold 36 items, 0 shared by all, and none has different"
-    ):
+    with pytest.raises(UsageError, match="12 runs hold 36 items, 0 shared"):
         audit(members)
 
 

@@ -221,7 +221,7 @@ def test_a_run_without_texts_says_so(tmp_path: Path) -> None:
     letters = evaluate(model="fake:hash", data=data, protocols=["options/cloze:sum"], out=tmp_path)
     assert extractors(letters) == []
     said = choicewise("report", letters.folder, "extractors", code=0).stdout.replace("\n", " ")
-    assert "no protocol reads a letter" in " ".join(said.split())
+    assert "no protocol reads" in " ".join(said.split())
     (nothing,) = json.loads(
         choicewise("report", letters.folder, "extractors", "--json", code=0).stdout
     )

@@ -152,7 +152,7 @@ def test_the_panel_is_told_in_words_and_as_json(runs: list[Run]) -> None:
     lines = printed(*shown_tables(found))
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines).split())
-    greatest = "The greatest of 4 numbers is no estimate of accuracy"
+    greatest = "greatest of 4 numbers"
     assert all(
         each in words
         for each in ("flips: % of items", "After Holm's correction", greatest, "Kendall's τ")
@@ -323,7 +323,7 @@ def test_ties_split_what_the_winner_takes(tmp_path: Path) -> None:
         ("three", "not a JSON list"),
         (
             [0.58, 0.4],
-            r"item q1: human_counts is '\[0.58, 0.4\]'; as shares they sum to 0.98, not 1",
+            r"item q1: human_counts is '\[0.58, 0.4\]'.* 0.98, not 1",
         ),
         ([0.5, 1], "sum to 1.5, not 1"),
     ],
@@ -372,10 +372,7 @@ def test_distributions_are_printed(tmp_path: Path) -> None:
     run = run_of(tmp_path, COUNTS, ("sum", "char_mean"))
     asked = ["report", run.folder, "distribution", "--condition", "condition", "--temperature", "2"]
     shown = choicewise(*asked).stdout
-    assert all(
-        words in shown
-        for words in ("softmax at temperature 2", "people", "fit to people: softmax r = ")
-    )
+    assert all(words in shown for words in ("softmax at temperature 2", "people", "softmax r = "))
     content = json.loads(choicewise(*asked, "--json").stdout)
     assert [each["protocol"] for each in content] == ["sum", "char_mean"]
     assert (

@@ -15,6 +15,7 @@ from choicewise.results.sample import SampleEstimate
 from choicewise.scoring.sampling import Estimate
 from choicewise.table import MOST, Table, as_json, terminal
 from choicewise.util.text import plain
+from tests.helpers.messages import Gist
 from tests.helpers.printed import printed
 from tests.helpers.rows import made
 
@@ -85,7 +86,7 @@ def test_items_are_shown_with_their_statistics_question_and_protocols() -> None:
     )
     assert "q2 tides 25.0 −0.61 −0.10 −0.05 mmlu/cloze:sum" in text
     assert "a wrong key" in text
-    assert "a fault of its format" in text
+    assert "fault of its format" in text
     assert "up to 5% are so by chance" in text
     assert max(map(len, shown)) <= 120
 
@@ -117,11 +118,11 @@ def test_items_that_say_nothing_are_counted_and_those_never_right_named() -> Non
     constant += [ConstantItem("c", "", "", 0.25)]
     report = replace(audited(constant=constant), shared=60, duplicates=("mmlu/cloze:char_mean",))
     text = " ".join(" ".join(lines(report)).split())
-    assert "right with every model, so nothing can be said: 3 items" in text
-    assert "wrong with every model, so look at the key: 14 items" in text
+    assert text == Gist("right with every model ... 3 items")
+    assert text == Gist("wrong with every model ... 14 items")
     assert "w13" in text
-    assert "the same with every model, so nothing can be said: 1 item" in text
-    assert "60 of 100 are shared by all of them" in text
+    assert text == Gist("the same with every ... 1 item")
+    assert "60 of 100 are shared" in text
     assert "mmlu/cloze:char_mean" in text
     (all_of_them,) = [table for table in tables_of(report) if table.name == "constant"]
     assert len(all_of_them.rows) == len(constant)
@@ -162,7 +163,7 @@ def measured(*rows: SignalRow, step: float | None = None) -> Signal:
 
 def test_signal_and_noise_are_shown_with_both_counts_and_what_to_beware_of() -> None:
     text = " ".join(" ".join(lines(measured(signal_row("mmlu/original"), step=2000))).split())
-    assert "signal over 3 models, noise over the last 3 of 3 checkpoints of org/m" in text
+    assert text == Gist("signal over 3 models ... last 3 of 3 checkpoints ... org/m")
     assert "mmlu/original acc 26.3 2.0 9.9 ± 2.5 66.7" in text
     assert "already" not in text
     assert "stand at step 2,000 as at the end" in text

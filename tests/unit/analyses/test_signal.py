@@ -32,6 +32,7 @@ from choicewise.results.run import Run
 from choicewise.scoring.observed import Floats
 from choicewise.table import as_json
 from tests.helpers.many_models import PROTOCOLS, one_run, summary
+from tests.helpers.messages import Gist
 from tests.helpers.rows import altered, made
 
 ONE, OTHER = PROTOCOLS
@@ -119,9 +120,7 @@ def test_items_follow_compute_by_spearmans_correlation(seed: int) -> None:
 
 
 def test_a_few_models_say_nothing_of_compute() -> None:
-    with pytest.raises(
-        UsageError, match=f"4 models are too few; name {MODELS} or more of one family"
-    ):
+    with pytest.raises(UsageError, match=f"4 models are too few; .* {MODELS} or more"):
         compute_correlations(np.zeros((4, 3)), np.arange(4.0))
 
 
@@ -321,10 +320,7 @@ def test_numbers_per_token_of_other_tokenizers_are_left_out(run: Run) -> None:
         runs.append(replace(summary(run, f"m@step{n}", own, protocols=kinds), rows=tuple(rows)))
     (report,) = signals(runs)
     assert [row.protocol for row in report.rows] == ["bits"]
-    assert any(
-        note.startswith("per token is left out: the checkpoints have 2 tokenizers")
-        for note in report.notes
-    )
+    assert Gist("per token ... 2 tokenizers") in report.notes
     alike = [replace(each, rows=tuple(altered(row, t="#T0") for row in each.rows)) for each in runs]
     assert {row.protocol for row in signals(alike)[0].rows} == {*kinds}
 
@@ -336,16 +332,14 @@ def test_runs_about_other_items_are_left_out_and_say_how_many_they_share(run: Ru
     )
     part = replace(part, outcomes=replace(part.outcomes, outcomes=outcomes))
     (report,) = signals([*curve(run, "m", [0.3, 0.4, 0.5]), part])
-    note = "m@step9000 is left out, it is about other items (first 6 of each subject: 12 items, 12 of them shared)"
+    note = Gist("m@step9000 ... first 6 of each ... 12 items, 12 of them")
     assert note in report.notes
     assert report.rows[0].separation.models == 3
 
 
 def test_without_steps_it_is_refused_with_names_that_have_one(run: Run) -> None:
     runs = [member(run, name, credit(0.5)) for name in ("a", "b", "c")]
-    with pytest.raises(
-        UsageError, match=r"no name says a step: a, b and c; .*ORG/NAME@step1000 or run/checkpoint"
-    ):
+    with pytest.raises(UsageError, match="step: a, b and c; .*ORG/NAME@step1000"):
         signals(runs)
     with pytest.raises(UsageError, match=r"3 or more checkpoints .*there are 2 checkpoints of m;"):
         signals([*curve(run, "m", [0.3, 0.4]), *runs])

@@ -200,17 +200,17 @@ def test_it_is_a_chart_by_name(study: Study) -> None:
     assert draw("steps", study).title.startswith("mmlu/original")
     with pytest.raises(
         UsageError,
-        match=r"no training run has enough checkpoints under 'mmlu/orignal'; did you mean",
+        match="under 'mmlu/orignal'; did you mean",
     ):
         draw("steps", study, protocol="mmlu/orignal")
     with pytest.raises(
         UsageError,
-        match="needs three checkpoints of a training run: no names of models say so many",
+        match="needs three checkpoints",
     ):
         draw("steps", Study(study.runs[2:]))
     data = replace(
         study.runs[0].manifest, dataset=replace(study.runs[0].manifest.dataset, digest="f" * 64)
     )
     other = replace(study.runs[0], manifest=data)
-    with pytest.raises(UsageError, match="the runs are on different data"):
+    with pytest.raises(UsageError, match="runs are on different"):
         draw("steps", Study((*study.runs, other)))

@@ -294,7 +294,7 @@ def test_nothing_of_a_hostile_name_is_markup(out: Path) -> None:
         ("run", "other", (), UsageError, "holds other files"),
         ("run", "file", (), UsageError, "is a file"),
         ("run", "new", ("--items", "3"), UsageError, "--items"),
-        ("nowhere", "new", (), StoreError, "no run lies in or below"),
+        ("nowhere", "new", (), StoreError, "no run lies in"),
     ],
 )
 def test_places_that_are_no_board_are_refused(

@@ -41,6 +41,7 @@ from choicewise.extensions.board.submission import (
     refusal,
     wanted,
 )
+from tests.helpers.messages import Gist
 from tests.helpers.submissions import Clock
 
 T = TypeVar("T")
@@ -110,9 +111,9 @@ def test_what_failed_or_is_refused_is_listed_and_can_be_submitted_again(queue: Q
     second, new = queue.submit(A)
     assert new
     assert second.id != first.id
-    refused, _ = queue.submit(B, "there is no such model")
-    assert (refused.state, refused.reason) == (State.REFUSED, "there is no such model")
-    assert queue.submit(B, "there is no such model") == (refused, False)
+    refused, _ = queue.submit(B, "no such model")
+    assert (refused.state, refused.reason) == (State.REFUSED, "no such model")
+    assert queue.submit(B, "no such model") == (refused, False)
     assert [leased(queue)[0], queue.lease("worker")] == [second.id, None], (
         "no worker gets what is refused"
     )
@@ -136,7 +137,7 @@ def test_a_lease_ends_where_it_is_not_renewed_and_somebody_waits(
     shown = queue.get(name)
     assert (shown.state, shown.reason) == (
         State.WAITING,
-        "its worker first was not heard of any more",
+        Gist("worker first"),
     )
     assert leased(queue, "second")[0] == name
     for late in (
@@ -182,7 +183,7 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
     queue.submit(A)
     for pause in PAUSES:
         name, secret = leased(queue)
-        queue.fail(name, secret, "the Hub can't be reached", again=True)
+        queue.fail(name, secret, "Hub out of reach", again=True)
         assert queue.get(name).after == clock.time + pause
         later, _ = queue.submit(B)
         taken, own = leased(queue, "another")
@@ -192,7 +193,7 @@ def test_what_was_given_back_is_left_alone_for_longer_each_time(queue: Queue, cl
         assert queue.lease("worker") is None
         assert (queue.get(name).state, queue.get(name).reason) == (
             State.WAITING,
-            "the Hub can't be reached",
+            "Hub out of reach",
         )
         clock.time += 1
         assert queue.get(name).after == 0
@@ -297,7 +298,7 @@ def test_a_queue_held_by_another_process_is_read(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(Busy, match="another process holds it; ask again"):
+        with pytest.raises(Busy, match="another process holds it"):
             queue.submit(B)
         with pytest.raises(Busy):
             queue.lease("worker")
@@ -330,9 +331,7 @@ def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     Queue(path).close()
     before = changed_by(path, f"PRAGMA user_version = {database.VERSION + 1}")
-    with pytest.raises(
-        StoreError, match="has version 3, and this Choicewise knows 2; nothing of it was changed"
-    ):
+    with pytest.raises(StoreError, match="version 3, and this Choicewise knows 2"):
         Queue(path)
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (before, [path])
 
@@ -340,7 +339,7 @@ def test_a_queue_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"
     before = changed_by(path, "CREATE TABLE x (y); PRAGMA user_version = 1;")
-    with pytest.raises(StoreError, match="is a database of something else; name another folder"):
+    with pytest.raises(StoreError, match="database of something else"):
         Queue(path)
     assert path.read_bytes() == before
 
@@ -368,7 +367,7 @@ def test_a_damaged_queue_is_said_at_start(tmp_path: Path, harm: Callable[[bytes]
     path.write_bytes(harmed)
     with pytest.raises(StoreError, match="is damaged") as raised:
         Queue(path)
-    assert "move it elsewhere and start again" in raised.value.message
+    assert "move it elsewhere" in raised.value.message
     assert path.read_bytes() == harmed
 
 
@@ -518,7 +517,7 @@ def test_names_are_taken_apart(given_fields: tuple[str, ...], expected: Wanted) 
     )
 
 
-NONE, REVISION = "characters that no model has", "the revision must be"
+NONE, REVISION = "characters that no model", "the revision must be"
 
 
 @pytest.mark.parametrize(
@@ -530,11 +529,11 @@ NONE, REVISION = "characters that no model has", "the revision must be"
             ((f"org/{name}", None, None), NONE)
             for name in ("na\x00me", "na\u202eme", "../../etc", "\ud800")
         ),
-        (("server:http://user:password@host/v1#x", None, None), "holds a login or a key"),
+        (("server:http://user:password@host/v1#x", None, None), "a login or a"),
         *((("org/name", revision, None), REVISION) for revision in ("../../x", "-x", "a b")),
-        (("org/name", "v1", "int4"), "the dtype must be one of float32"),
+        (("org/name", "v1", "int4"), "dtype must .* float32"),
         ((["org/name"], None, None), "model must be text"),
-        (("org/name", 7, True), "revision must be text\n  the dtype must be one of"),
+        (("org/name", 7, True), "revision must be text\n  the dtype must"),
     ],
 )
 def test_names_that_are_none_are_refused(
@@ -549,9 +548,7 @@ def test_bundled_models_that_are_not_there_and_all_that_is_wrong_are_said_at_onc
     with pytest.raises(UsageError) as raised:
         wanted("", "..", "x")
     assert len(raised.value.problems) == 3
-    assert refusal(Wanted("bundled:nothing")).startswith(
-        "there is no model bundled:nothing; the bundled ones are"
-    )
+    assert refusal(Wanted("bundled:nothing")) == Gist("bundled:nothing; ... bundled")
     assert refusal(Wanted("bundled:merrow-bpe-2048")) == refusal(Wanted("org/name")) == ""
     assert "has no revisions" in refusal(Wanted("bundled:merrow-bpe-2048", "main"))
 

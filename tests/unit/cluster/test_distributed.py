@@ -23,6 +23,7 @@ from choicewise.requests.request import BlockPrompt
 from choicewise.running.plan import unique_tokens
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import ids
+from tests.helpers.messages import Gist
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> Non
             "cuda",
             [CPUS],
             {},
-            "no node of the cluster has room for m: it needs 1 GPU (0 on the largest)",
+            "m: it needs 1 GPU (0 on the largest)",
         ),
         ("auto", [CPUS], {}, "it needs 1 GPU (0 on the largest)"),
         (
@@ -122,7 +123,7 @@ def test_a_model_has_as_many_gpus_as_hold_it_or_the_memory_that_is_said() -> Non
             "cuda",
             [{**GPUS, "GPU": 2.0}],
             {"gpu_bytes": 40 * GB},
-            "m needs 145.0 GB of memory, more than the 2 GPUs of a node have together (80.0 GB); take a narrower dtype",
+            "m needs 145.0 GB ... 2 GPUs ... (80.0 GB); ... dtype",
         ),
         (
             "cuda",
@@ -151,7 +152,7 @@ def test_no_room_is_said(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         needs(device, *nodes, **given)
-    assert words in str(caught.value)
+    assert str(caught.value) == Gist(words)
 
 
 def test_a_cluster_and_what_it_lacks_in_words() -> None:

@@ -137,7 +137,7 @@ def test_skipped_rows_are_counted_beside_the_number(
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["n"], row["skipped"]) == (1, 2)
     assert [
-        "'C' is not one of A, B" in row["skipped_reasons"][0]["reason"],
+        "'C' is not one" in row["skipped_reasons"][0]["reason"],
         len(row["skipped_reasons"]),
     ] == [True, 2]
 
@@ -152,7 +152,7 @@ def test_an_option_that_is_there_twice_is_told(
 def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
     rows = [{**GOOD, "id": str(number), "question": f"{number}?"} for number in range(3)]
     assert run(write(tmp_path, *rows), tmp_path / "run") == 0
-    with pytest.raises(ChoicewiseError, match="was made for another dataset"):
+    with pytest.raises(ChoicewiseError, match="for another dataset"):
         run(write(tmp_path, *rows[::-1]), tmp_path / "run")
 
 
@@ -165,7 +165,7 @@ def test_the_order_of_the_questions_is_part_of_the_data(tmp_path: Path) -> None:
         ),
         (
             b"question,A,B,answer\nP,a,b,A\nQ,a,b\nR,a,b,c,A\n",
-            "2 rows can't be used.*3 cells under a header of 4.*5",
+            "2 rows can't be used.*3 cells .* header of 4.*5",
         ),
         (b'question,A,B,answer\n"Q,a,b,A\nR,a,b,A\n', "not valid CSV at line 3"),
         (b'question,A,B,answer\n"Q"x,a,b,A\n', "not valid CSV at line 2"),
@@ -226,7 +226,7 @@ def test_a_template_of_a_protocol_file_computes_nothing(
     )
     line = ["prompts", "--data", str(write(tmp_path, GOOD)), "--protocol", str(mine)]
     if shown is None:
-        with pytest.raises(ChoicewiseError, match="axis question has a hole .* that nothing fills"):
+        with pytest.raises(ChoicewiseError, match="axis question .* hole .* nothing fills"):
             invoke(line)
     else:
         assert invoke(line) == 0
@@ -240,5 +240,5 @@ def test_a_template_of_a_protocol_file_computes_nothing(
 def test_a_protocol_file_knows_no_tags(text: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(f'name = "mine"\n[protocol]\n{text}\n')
-    with pytest.raises(ChoicewiseError, match=r"mine.toml is not valid TOML: .*at line 3"):
+    with pytest.raises(ChoicewiseError, match=r"mine.toml .* TOML: .*at line 3"):
         invoke(["prompts", "--data", str(write(tmp_path, GOOD)), "--protocol", str(mine)])

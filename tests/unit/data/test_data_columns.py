@@ -22,6 +22,7 @@ from choicewise.data.tables import read_tabular
 from choicewise.errors import DataError, ProtocolError, UnknownShape
 from choicewise.protocols.protocol import Protocol, stop_texts
 from tests.helpers.imported_runs import write_lines as write
+from tests.helpers.messages import Gist
 
 
 def mapping(folder: Path, text: str) -> Path:
@@ -51,15 +52,15 @@ def test_read_mapping(tmp_path: Path) -> None:
     [
         ('choice = "c"\nanswer = "a"', "'choice' .*did you mean choices"),
         ('zzz = "c"', "available: question, choices"),
-        ('choices = 1\nanswer = "a"', "choices is 1; it must be a text or a list of texts"),
+        ('choices = 1\nanswer = "a"', "choices is 1; .* list of texts"),
         ('choices = []\nanswer = "a"', "choices is ..; it must be"),
-        ('choices = "c"\nanswer = 3', "answer is 3; it must be a text"),
-        ('fixed = "yes"\nanswer = "a"', "fixed is 'yes'; it must be a list of texts"),
+        ('choices = "c"\nanswer = 3', "answer is 3; .* a text"),
+        ('fixed = "yes"\nanswer = "a"', "fixed is 'yes'; .* list of texts"),
         (
             'choices = "c"\nanswer = "a"\ndrop_empty = 1',
             "drop_empty is 1; it must be true or false",
         ),
-        ('choices = "c"\nanswer = "a"\nrename = "b"', "rename is 'b'; it must be a table"),
+        ('choices = "c"\nanswer = "a"\nrename = "b"', "rename is 'b'; .* a table"),
         (
             'choices = "c"\nanswer = "a"\nanswer_is = "letter"',
             "answer_is is 'letter'.*label, index",
@@ -68,7 +69,7 @@ def test_read_mapping(tmp_path: Path) -> None:
         ('choices = "c"', "needs answer"),
         ('answer = "a"', "choices in one way"),
         ('choices = "c"\nfixed = ["y", "n"]\nanswer = "a"', "choices in one way"),
-        ('right = "c"', "both right and wrong, or neither"),
+        ('right = "c"', "wrong, or neither"),
         ('right = "c"\nwrong = "d"\nanswer = "a"', "needs answer, unless"),
         ("choices = ", "mapping.* as TOML"),
         (f"choices = {'[' * 5000}", "nested too deeply"),
@@ -90,14 +91,14 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
         str(raised.value).removeprefix(f"{tmp_path / 'mapping.toml'}: ").split("\n  ")
     )
     assert problems == [
-        "'qestion' is not a key of a mapping; did you mean question?",
-        "choices is 1; it must be a text or a list of texts",
-        "id is 3; it must be a text",
-        "answer_is is 'letter'; it must be one of any, label, index, number, text, flags",
-        "a mapping has a label twice; labels must differ",
+        Gist("'qestion' ... question?"),
+        Gist("choices is 1; ... list of texts"),
+        Gist("id is 3; ... a text"),
+        Gist("answer_is is 'letter'; ... any, label, index, number, text, flags"),
+        Gist("label twice"),
     ]
-    assert known.startswith(
-        "the keys of a mapping are question, choices, fixed, fixed_of, right, wrong, target,"
+    assert known == Gist(
+        "keys of a mapping ... question, choices, fixed, fixed_of, right, wrong, target,"
     )
     with pytest.raises(DataError, match="choices in one way.*\n.*needs answer"):
         read_mapping(mapping(tmp_path, 'question = "q"'))
@@ -128,7 +129,7 @@ def test_the_last_word_is_the_only_choice(tmp_path: Path) -> None:
 def test_one_choice_needs_a_mapping_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 choice; .* at least 2"):
         read_rows(tmp_path, [{"question": "Q", "choices": ["a"], "answer": 0}])
-    with pytest.raises(DataError, match="right and wrong, or target"):
+    with pytest.raises(DataError, match="right and wrong, or"):
         columns_of({"target": "a", "choices": "b"}, "made")
 
 
@@ -138,7 +139,7 @@ def test_choices_of_a_subject(tmp_path: Path) -> None:
     )
     data = read_rows(tmp_path, [{"question": "Q", "target": "No"}], columns, "law")
     assert [(item.choices, item.gold) for item in data.splits["test"]] == [(("Yes", "No"), (1,))]
-    with pytest.raises(DataError, match="no choices for subject 'lore'"):
+    with pytest.raises(DataError, match="for subject 'lore'"):
         read_rows(tmp_path, [{"question": "Q", "target": "No"}], columns, "lore")
 
 
@@ -176,9 +177,9 @@ def test_other_columns_can_be_left_out(tmp_path: Path) -> None:
 
 
 MC1 = {
-    "the best answer 'x' is not among the right": {"choices": ["x", "c"], "labels": [1, 0]},
+    "best answer 'x'": {"choices": ["x", "c"], "labels": [1, 0]},
     "have different wrong choices": {"choices": ["b", "d"], "labels": [1, 0]},
-    "2 right choices; it needs one": {"choices": ["b", "a", "c"], "labels": [1, 1, 0]},
+    "2 right choices": {"choices": ["b", "a", "c"], "labels": [1, 1, 0]},
 }
 
 
@@ -362,7 +363,7 @@ def test_answers_of_another_kind_in_columns_of_a_known_shape(
 
 def test_no_mapping_is_proposed_where_only_answers_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "quiz.jsonl", [{"question": "Q", "choices": ["x", "y"], "answer": -1}])
-    with pytest.raises(DataError, match="split test has no answers") as refused:
+    with pytest.raises(DataError, match="split test has no") as refused:
         open_dataset(path)
     assert not isinstance(refused.value, UnknownShape)
 
@@ -413,16 +414,16 @@ def test_what_stays_open_is_said() -> None:
     )
     assert 'answer_is = "..."' in counted
     letters = proposal([{"query": "Q", "options": ["B", "A"], "gold": letter} for letter in "AB"])
-    assert "# answers can be read as label or text: replace ... by one" in letters
+    assert Gist("# answers can be read ... label or text") in letters
     assert 'answer_is = "..."' in letters
     groups = {"A": "x", "B": "y", "option_1": "v", "option_2": "w"}
     two = proposal([{"query": "Q", **groups, "gold": letter} for letter in "AB"])
-    assert "# A, B or option_1, option_2 can be the choices: replace ... by one" in two
+    assert Gist("# A, B or option_1, option_2 can be the choices") in two
     assert 'choices = "..."' in two
     twice = proposal(
         [{"query": "Q", "options": ["x", "y"], "gold": "A", "key": key} for key in "AB"]
     )
-    assert "# gold or key can be the answer: replace ... by one" in twice
+    assert Gist("# gold or key ... the answer") in twice
     assert 'answer = "..."' in twice
     from_1 = proposal(
         [{"query": "Q", "options": ["x", "y", "z"], "gold": n % 3 + 1} for n in range(8)]
@@ -431,10 +432,10 @@ def test_what_stays_open_is_said() -> None:
     partly = proposal(
         [{"query": "Q", "options": ["x", "y"], "gold": cell} for cell in ("A", "", "B")]
     )
-    assert partly[0] == "# fits 3 of the first 3 rows; check it before use"
-    assert "# 1 of them without an answer" in partly
+    assert partly[0] == Gist("# fits 3 ... first 3 rows")
+    assert Gist("# 1 of them") in partly
     same = proposal([{"query": "Q", "options": ["x", "y"], "gold": 2}] * 3)
-    assert "# all answers are equal: check that they count from 1" in same
+    assert Gist("# all answers are equal ... from 1") in same
 
 
 def test_a_list_of_numbers_is_a_field_in_every_format(tmp_path: Path) -> None:
@@ -594,7 +595,7 @@ def test_the_row_that_a_proposal_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownShape) as refused:
         open_dataset(sheet(tmp_path / "quiz.csv", rows))
     assert any(
-        "quiz.csv, row 9 (the header is row 1): the answer 'Z' is not one of" in each
+        "quiz.csv, row 9 (the header is row 1): the answer 'Z'" in each
         for each in refused.value.problems
     )
 
@@ -695,9 +696,7 @@ def test_rows_that_stand_twice_are_named(tmp_path: Path) -> None:
     data = open_dataset(
         sheet(tmp_path / "quiz.csv", [*ROWS[:4], ROWS[1], (*ROWS[2][:5], "A", "sums")])
     )
-    assert data.notes == (
-        "quiz.csv: rows 3 and 6, 4 and 7 (with other answers) have the same question and choices; all are scored",
-    )
+    assert data.notes == (Gist("quiz.csv: rows 3 and 6, 4 and 7 "),)
     assert open_dataset(sheet(tmp_path / "quiz.csv", ROWS)).notes == ()
 
 

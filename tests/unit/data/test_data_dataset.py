@@ -80,7 +80,7 @@ def test_a_dataset_knows_the_split_it_is_evaluated_on() -> None:
         assert with_split(mmlu_protocol(split=None), dataset) == mmlu_protocol(split=evaluated)
         assert with_split(mmlu_protocol(split="dev"), dataset) == mmlu_protocol(split="dev")
     for splits, told in {"dev train": "dev, train", "": "none"}.items():
-        with pytest.raises(DataError, match=f"toy has no split test or validation, only {told}"):
+        with pytest.raises(DataError, match=f"toy .* validation, only {told}"):
             with_split(
                 mmlu_protocol(split=None), Dataset("toy", dict.fromkeys(splits.split(), (FIRST,)))
             )
@@ -368,11 +368,11 @@ def read(answers: list[tuple[str, Answer]]) -> str:
 
 def test_settle_refuses_a_mixture() -> None:
     """And what the file leaves open, and indices that seem counted from 1."""
-    with pytest.raises(DataError, match="row 1: .* index, earlier ones as text"):
+    with pytest.raises(DataError, match="row 1: .* index, earlier .* text"):
         read(rows(Answer("plum", FRUIT), Answer("2", FRUIT)))
     with pytest.raises(
         DataError,
-        match=r'row 1: the answer \'2\' can be read as index .choice 2.*answer_is = "label"',
+        match=r"row 1: .* \'2\' .* index .choice 2.*answer_is = \"label\"",
     ):
         read(rows(Answer("0", ("0", "1", "2")), Answer("2", ("2", "4", "6"))))
     counted = [Answer(number, FRUIT) for number in (1, 2, 3, 2)]
@@ -389,7 +389,7 @@ def test_settle_refuses_a_mixture() -> None:
 def test_many_indices_without_a_zero_are_asked_about() -> None:
     """Eight answers of which none is the last choice's number either may still be counted from 1."""
     counted = rows(*(Answer(number, FRUIT) for number in (1, 2, 1, 2, 1, 2, 1, 2)))
-    with pytest.raises(DataError, match="none of 8 answers is 0, so they may count from 1"):
+    with pytest.raises(DataError, match="none of 8 answers is 0"):
         read(counted)
     assert read(counted[:7]) == "index"
     assert read(rows(*(answer for _, answer in counted), Answer(0, FRUIT))) == "index"

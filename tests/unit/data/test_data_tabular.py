@@ -25,6 +25,7 @@ from choicewise.data.splits import repository_configurations as configurations
 from choicewise.data.tables import is_mmlu, read_mmlu, read_tabular
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.records import SkippedRow
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import shared_mmlu
 
 GOOD = {"question": "Q", "choices": ["a", "b"], "answer": "B"}
@@ -168,8 +169,8 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
         ({**GOOD, "choices": ["a", None]}, "column choices is null"),
         ({**GOOD, "choices": ["a", True]}, "has true or false"),
         ({**GOOD, "choices": ["a", ["b"]]}, "has a list"),
-        ({**GOOD, "choices": "a; b"}, "needs a list of choices"),
-        ({**GOOD, "choices": 7}, "not a list of choices"),
+        ({**GOOD, "choices": "a; b"}, "needs a list"),
+        ({**GOOD, "choices": 7}, "not a list"),
         ({**GOOD, "choices": ["a"], "answer": "A"}, "1 choice; .* at least 2"),
         ({**GOOD, "choices": []}, "not one of"),
         ({**GOOD, "choices": ["a", ""]}, "can't be scored"),
@@ -183,9 +184,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
 )
 def test_bad_rows(tmp_path: Path, row: Any, reason: str) -> None:
     path = jsonl(tmp_path, GOOD, row, {**GOOD, "answer": "A"})
-    message = (
-        rf"test.jsonl, line 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
-    )
+    message = rf"test.jsonl, line 2 .counted from 1.: .*{reason}.*skip bad items"
     with pytest.raises(DataError, match=message):
         open_dataset(path)
     dataset = open_dataset(path, on_bad_item="skip")
@@ -216,7 +215,7 @@ def test_bad_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         open_dataset(path)
     first, *listed, more = str(raised.value).split("\n  ")
-    assert first == "30 rows can't be used; correct them, or skip bad items:"
+    assert first == Gist("30 rows can't be used; ")
     assert [line.split(" (counted")[0] for line in listed] == [
         f"{path}, line {line}" for line in range(2, 26)
     ]
@@ -233,7 +232,7 @@ def test_repeated_ids_are_listed_beside_bad_rows(tmp_path: Path) -> None:
     message = r"(?s)^.*line 3 .*not one of A, B; correct the row.*\n  2 rows repeat an id.*line 2 .*line 4"
     with pytest.raises(DataError, match=message):
         open_dataset(jsonl(tmp_path, *rows))
-    with pytest.raises(DataError, match="column id has no id"):
+    with pytest.raises(DataError, match="column id has"):
         open_dataset(jsonl(tmp_path, {"id": "1", **GOOD}, {"id": "", **GOOD}))
     unnamed = open_dataset(jsonl(tmp_path, {"id": "", **GOOD}))
     assert (unnamed.columns.id, [item.id for item in unnamed.splits["test"]]) == (None, ["test/0"])
@@ -248,9 +247,9 @@ def test_without_a_row_that_can_be_used_there_is_no_dataset(tmp_path: Path) -> N
     (tmp_path / "test.jsonl").write_bytes(gzip.compress(json.dumps(GOOD).encode()))
     with pytest.raises(DataError, match="test.jsonl is compressed; unpack it"):
         open_dataset(tmp_path / "test.jsonl")
-    with pytest.raises(DataError, match="line 1 .*no row can be read"):
+    with pytest.raises(DataError, match="line 1 .*no row"):
         open_dataset(jsonl(tmp_path, "x", "y"), on_bad_item="skip")
-    with pytest.raises(DataError, match="the first because the answer is empty"):
+    with pytest.raises(DataError, match="first because .* answer is empty"):
         open_dataset(jsonl(tmp_path, {**GOOD, "answer": ""}), on_bad_item="skip")
 
 
@@ -297,7 +296,7 @@ def test_read_tabular_counts_ids_over_the_parts_of_a_split(tmp_path: Path) -> No
 def test_what_no_reader_lets_pass() -> None:
     with pytest.raises(UsageError, match="on_bad_item is 'ignore'"):
         build_dataset("nothing", [], "ignore")
-    with pytest.raises(DataError, match="nothing has no usable questions"):
+    with pytest.raises(DataError, match="nothing has no usable"):
         build_dataset("nothing", [])
     check_item(Item("x", "", ("a", "b"), (0, 1)))
     for gold in ((), (-1,), (2,)):
@@ -313,7 +312,7 @@ def test_open_dataset_says_what_it_looked_for(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         DataError,
-        match="allenai/ai2_arc: there is no file or folder of that name here, and it is not",
+        match="allenai/ai2_arc: .* file or folder",
     ):
         open_dataset("allenai/ai2_arc")
     for path in ("data/test.jsonl", "quiz", "/no/where"):
@@ -326,7 +325,7 @@ def test_open_dataset_says_what_it_looked_for(
     ):
         open_dataset("quiz.xlsx")
     Path("mmlu/test").mkdir(parents=True)
-    with pytest.raises(DataError, match="has the MMLU layout with fixed columns"):
+    with pytest.raises(DataError, match="the MMLU layout"):
         open_dataset("mmlu", columns=Columns(choices="choices", answer="answer"))
 
 
@@ -403,9 +402,7 @@ def test_another_number_of_choices_is_read_where_all_rows_have_it(tmp_path: Path
 )
 def test_bad_rows_of_mmlu(tmp_path: Path, row: str, reason: str) -> None:
     folder = layout(tmp_path, f"What?,a,b,c,d,C\n{row}\nWhy?,a,b,c,d,D\n")
-    message = (
-        rf"law_test.csv, row 2 .counted from 1.: .*{reason}.*correct the row, or skip bad items"
-    )
+    message = rf"law_test.csv, row 2 .counted from 1.: .*{reason}.*skip bad items"
     with pytest.raises(DataError, match=message):
         read_mmlu(folder)
     dataset = read_mmlu(folder, on_bad_item="skip")
@@ -418,7 +415,7 @@ def test_bad_rows_of_mmlu(tmp_path: Path, row: str, reason: str) -> None:
 def test_files_that_can_not_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"0xe9 at offset 11 \(line 2"):
         read_mmlu(layout(tmp_path / "latin", b"Q,a,b,A\nCaf\xe9,a,b,A\n"), on_bad_item="skip")
-    with pytest.raises(DataError, match="not valid CSV at line 2"):
+    with pytest.raises(DataError, match="CSV at line 2"):
         read_mmlu(layout(tmp_path / "open", 'Q,a,b,A\n"Q,a,b,A\n'), on_bad_item="skip")
     with pytest.raises(DataError, match="law_test.csv is empty"):
         read_mmlu(layout(tmp_path / "empty", ""))

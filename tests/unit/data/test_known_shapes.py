@@ -15,6 +15,7 @@ from choicewise.data.options import paths
 from choicewise.data.rows import SHAPES, shape_of
 from choicewise.errors import DataError, UnknownShape
 from tests.helpers.imported_runs import write_lines
+from tests.helpers.messages import Gist
 
 Row = dict[str, Any]
 Spell = Callable[[int], object]
@@ -214,9 +215,7 @@ def test_answers_from_1_are_told_once_and_no_row_is_to_be_skipped(
     golds = [number % count_of(name) for number in range(12)]
     path = write_lines(tmp_path / "test.jsonl", rows_of(name, golds, SPELLED["number"]))
     for on_bad_item in ("error", "skip"):
-        with pytest.raises(
-            UnknownShape, match="answers seem to count from 1, not from 0"
-        ) as refused:
+        with pytest.raises(UnknownShape, match="from 1, not from 0") as refused:
             open_dataset(path, on_bad_item=on_bad_item)
         mapping = columns_of(tomllib.loads("\n".join(refused.value.problems)), "proposed")
         assert mapping == replace(
@@ -232,7 +231,7 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
     )
     for row in rows if name in LABELLED else ():
         put(row, str(SHAPES[name].columns.choices), {"text": texts(0, 4), "label": list("1234")})
-    with pytest.raises(UnknownShape, match="answers seem to count from 0, not from 1") as refused:
+    with pytest.raises(UnknownShape, match="from 0, not from 1") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     assert 'answer_is = "index"' in refused.value.problems
 
@@ -240,7 +239,7 @@ def test_answers_from_0_beside_labels_from_1(tmp_path: Path, name: str) -> None:
 def test_yes_and_no_from_1_are_asked_about(tmp_path: Path) -> None:
     """The mapping that comes with it can't be used before a person has said which of them is 1."""
     rows = rows_of("BoolQ, SuperGLUE", [0, 1, 0], FIXED["BoolQ, SuperGLUE"]["from 1"])
-    with pytest.raises(UnknownShape, match="answers seem to count from 1, not from 0") as refused:
+    with pytest.raises(UnknownShape, match="from 1, not from 0") as refused:
         open_dataset(write_lines(tmp_path / "test.jsonl", rows), on_bad_item="skip")
     lines = "\n".join(refused.value.problems)
     with pytest.raises(DataError, match=r"has \.\.\. for labels"):
@@ -264,12 +263,11 @@ def test_a_declared_mapping_is_held_against_the_answers_as_well(tmp_path: Path) 
 def test_a_note_says_how_few_answers_are_read(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "test.jsonl", rows_of("HellaSwag", [1, 2, 1]))
     assert open_dataset(path).notes == (
-        "test.jsonl: answers were read as counting from 0, but none is 0."
-        ' If they count from 1, set answer_is = "number" in a mapping',
+        Gist('test.jsonl: ... counting from 0 ... answer_is = "number"'),
     )
     path = write_lines(tmp_path / "other" / "dev.jsonl", rows_of("Social IQa", [0] * 9))
     (note,) = open_dataset(path).notes
-    assert note.startswith("dev.jsonl: answers were read as counting from 1, but none is 3")
+    assert note == Gist("dev.jsonl: ... counting from 1, ... 3")
 
 
 def test_the_first_row_does_not_decide_how_many_options_there_are(tmp_path: Path) -> None:
@@ -290,9 +288,7 @@ def test_a_question_beside_a_premise_is_asked(tmp_path: Path) -> None:
     assert [item.question for item in items] == [f"Why {n}?" for n in range(4)]
     assert "premise" in items[0].fields
     mixed = write_lines(tmp_path / "other" / "dev.jsonl", [*rows_of("COPA", [0, 1]), rows[0]])
-    with pytest.raises(
-        DataError, match="line 3 .*: column question is neither 'cause' nor 'effect'"
-    ):
+    with pytest.raises(DataError, match="line 3 .*: column question .* 'cause' nor 'effect'"):
         open_dataset(mixed)
 
 
@@ -326,7 +322,7 @@ def test_deep_tables_are_looked_into_a_few_levels_deep() -> None:
 
 def test_a_small_letter_may_go_on_from_capitals(tmp_path: Path) -> None:
     rows = rows_of("question, A to D, answer", [0, 1, 2, 3])
-    with pytest.raises(UnknownShape, match="# not used: e; add it to the choices"):
+    with pytest.raises(UnknownShape, match="# not used: e; "):
         open_dataset(write_lines(tmp_path / "e.jsonl", [row | {"e": EXTRA} for row in rows]))
     for column in ("f", "b", "n_options", "choice", "other"):
         data = open_dataset(

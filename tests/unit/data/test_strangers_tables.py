@@ -20,6 +20,7 @@ from choicewise.data.dataset import Columns, Dataset, columns_of
 from choicewise.data.open import open_dataset
 from choicewise.errors import DataError, UnknownShape
 from tests.helpers.imported_runs import write_lines
+from tests.helpers.messages import Gist
 from tests.paths import SHARED
 
 CASES = SHARED / "cases"
@@ -321,7 +322,7 @@ def test_a_row_may_end_in_empty_choices(tmp_path: Path, lacking: dict[str, Any])
     path = write_lines(tmp_path / "quiz.jsonl", [full, short])
     assert asked(path, RAGGED) == [(("w", "x", "y", "z"), (3,)), (("w", "x"), (1,))]
     write_lines(path, [full, {**short, "key": "C"}])
-    with pytest.raises(DataError, match="line 2 .*the answer 'C' is not one of A, B"):
+    with pytest.raises(DataError, match="line 2 .* 'C' is not one"):
         asked(path, RAGGED)
     write_lines(path, [full, {**full, "B": ""}])
     with pytest.raises(DataError, match=r"line 2 .*choice 1 .counted from 0. is ''"):
@@ -334,7 +335,7 @@ def test_a_lost_text_is_no_shorter_row_without_a_mapping(tmp_path: Path) -> None
     row = {"question": "Q", "A": "w", "B": "x", "C": "y", "key": "A"}
     path = write_lines(tmp_path / "quiz.jsonl", [row, row, {**row, "C": ""}])
     lines = proposed(path)
-    assert "check that no text was lost" in lines
+    assert "no text was lost" in lines
     assert [len(choices) for choices, _ in asked(path, lines)] == [3, 3, 2]
     long = write_lines(
         tmp_path / "long.jsonl",
@@ -435,7 +436,7 @@ def test_choices_in_one_cell(
 def test_a_separator_inside_a_choice_stops(tmp_path: Path) -> None:
     row = {"question": "Q", "options": "a ) 3,000 , b ) 4,000", "answer": "b"}
     path = write_lines(tmp_path / "quiz.jsonl", [row])
-    with pytest.raises(DataError, match="don't begin with A, B, C.*correct choices_split"):
+    with pytest.raises(DataError, match="A, B, C.*correct choices_split"):
         asked(
             path,
             'choices = "options"\nanswer = "answer"\nchoices_split = ","\nlabels = ["a", "b", "c"]\n',
@@ -580,7 +581,7 @@ def test_json_lines_under_another_ending_are_renamed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"can't read .*quiz.json: .*rename it to quiz.jsonl"):
         open_dataset(path)
     path.write_text('"no rows"')
-    with pytest.raises(DataError, match="one JSON object per line"):
+    with pytest.raises(DataError, match="JSON object per line"):
         open_dataset(path)
 
 
@@ -593,7 +594,7 @@ def test_empty_cells_around_a_table_hold_nothing(tmp_path: Path) -> None:
     data = open_dataset(path, on_bad_item="skip")
     assert [item.id for item in data.splits["test"]] == ["test/0", "test/2"]
     path.write_text("question,A,B,answer,,\nQ,x,y,A,,\nR,x,y,B,,note\n")
-    with pytest.raises(DataError, match="row 3 .*6 cells under a header of 4"):
+    with pytest.raises(DataError, match="row 3 .*6 cells .* header of 4"):
         open_dataset(path)
 
 
@@ -640,7 +641,7 @@ def test_a_column_that_may_hold_one_more_choice_is_named_beside_the_mapping(tmp_
     row = {"question": "Q", "A": "ant", "B": "bee", "C": "cat", "D": "dog", "answer": "D"}
     path = write_lines(tmp_path / "quiz.jsonl", [row | {"F": 0.5}])
     lines = proposed(path)
-    assert "# not used: F; add it to the choices if it is one" in lines
+    assert "# not used: F; " in lines
     assert asked(path, lines) == [(("ant", "bee", "cat", "dog"), (3,))]
 
 
@@ -658,7 +659,7 @@ def test_a_filler_in_place_of_choices_is_noted(tmp_path: Path) -> None:
         for note in open_dataset(write_lines(tmp_path / "quiz.jsonl", [row])).notes
         if "repeat a choice" in note
     ]
-    assert note.startswith("quiz.jsonl: 1 of 1 questions repeat a choice, such as 'N/A'.")
+    assert note == Gist("quiz.jsonl: 1 of 1 questions ... 'N/A'")
 
 
 def test_a_long_answer_is_not_printed_whole(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from choicewise.extensions.endpoints import packages
         (
             "stamina",
             packages.need_client,
-            r"a model behind a server needs .*stamina is missing.*install",
+            "behind a server .*stamina is missing.*install",
         ),
         (
             "vllm",

@@ -146,7 +146,7 @@ def test_a_text_is_sent_for_its_own_tokens_alone() -> None:
     assert prompts.prompt([256, *b"Where?"]) == "Where?"
     assert prompts.prompt([*b"Where?"]) is None
     assert "BOS" in str(prompts.objection([*b"Where?"]))
-    assert "no text encodes to these" in str(prompts.objection([256, 0xFF]))
+    assert "no text encodes" in str(prompts.objection([256, 0xFF]))
 
 
 @given(

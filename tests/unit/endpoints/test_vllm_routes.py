@@ -52,6 +52,7 @@ from choicewise.questions import (
 )
 from tests.helpers.answers import ids
 from tests.helpers.fake_engine import WAYS, FakeEngine, logprobs, true_scores
+from tests.helpers.messages import Gist
 
 V, PART = 300, [Part(0)]
 FOLDER = next(folder for folder in MODELS if folder.name == "merrow-byte")
@@ -260,20 +261,20 @@ WRONG: list[tuple[str, Callable[..., EngineRequest], Callable[[Output], Output],
         "too few rows",
         rows_request,
         lambda out: replace_(out, rows=out.rows[:2]),
-        "2 prompt rows of another shape than the 3",
+        "2 prompt rows .* 3",
     ),
     (
         "two columns",
         rows_request,
         lambda out: replace_(out, rows=[[-1.0, -2.0]] * 3),
-        "3 prompt rows of another shape",
+        "3 prompt rows ",
     ),
     ("a padded row", rows_request, lambda out: replace_(out, rows=[[-np.inf]] * 3), "inf"),
     (
         "cached",
         prompt_request,
         lambda out: replace_(out, cached=4),
-        "read 4 tokens of a prompt from its cache",
+        "read 4 tokens .* cache",
     ),
     (
         "shorter",
@@ -380,8 +381,8 @@ def test_a_server_lists_the_forced_token_and_the_likeliest_other_one() -> None:
 
 BAD = [
     (Span(ids(), ids(1)), "the prompt is empty"),
-    (Span(ids(1), ids()), "the continuation has no token"),
-    (Span(ids(1, 2), ids(V)), f"token {V} is not among the model's {V}"),
+    (Span(ids(1), ids()), "continuation has no token"),
+    (Span(ids(1, 2), ids(V)), f"token {V} is not ... {V}"),
     (Span(ids(-1, 2), ids(1)), "token -1 is not"),
     (Span(ids(*[1] * 45), ids(*[2] * 6)), "45 tokens of context and 6 more exceed the 50"),
     (Generation(ids(*[1] * 45), 6), "exceed the 50"),
@@ -394,7 +395,7 @@ BAD = [
 def test_what_can_not_be_asked_is_named_and_sent_nowhere(question: Prompt, reason: str) -> None:
     found = objection(question, Abilities(WAYS, 16, 50, V))
     assert found is not None
-    assert reason in found
+    assert found == Gist(reason)
 
 
 def test_a_set_too_large_is_named() -> None:
@@ -478,7 +479,7 @@ def test_a_way_that_is_wrong_is_not_taken() -> None:
     asked = EngineModel(FOLDER, window=100, engine=Wrong)
     check = asked.check(1)
     refused = {trial.rung: trial.refused for trial in check.trials}
-    assert "nats a token from prompt log-probabilities" in str(refused["vLLM, trace replay"])
+    assert "prompt log-probabilities" in str(refused["vLLM, trace replay"])
     assert check.rung == "vLLM, prompt rows"
     span = Span(ids(1, 2, 3), ids(4, 5))
     assert same(dict(asked.answer([span]))[0], true_scores(span, V), ranked=False)
@@ -536,11 +537,9 @@ def test_an_engine_that_ends_says_what_it_printed() -> None:
     assert list(process._arguments()) == ["{}"]
     with pytest.raises(
         EngineDied,
-        match="vLLM ended its process; fix that first",
+        match="vLLM ended its process; fix",
     ):
         process._give_up("ended its process")
     process._has_started = True
-    with pytest.raises(
-        EngineDied, match="vLLM ended its process; run the same command again to resume"
-    ):
+    with pytest.raises(EngineDied, match="vLLM ended its process; run .* resume"):
         process._give_up("ended its process")

@@ -115,7 +115,7 @@ def test_the_same_or_more_runs_replace_an_export_and_fewer_do_not(
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
     choicewise.export(runs, form, out)
     before = content(out)
-    with pytest.raises(UsageError, match="holds an export of fake:oracle on"):
+    with pytest.raises(UsageError, match="an export of fake:oracle"):
         choicewise.export(runs[0], form, out)
     assert content(out) == before
 
@@ -149,7 +149,7 @@ def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(
     filled.files[0].write_text("better numbers")
     with pytest.raises(UsageError, match="changed since the export"):
         choicewise.export(run, "harness", tmp_path / "out")
-    with pytest.raises(UsageError, match="export of the format harness"):
+    with pytest.raises(UsageError, match="of the format harness"):
         choicewise.export(run, "every-eval-ever", tmp_path / "out")
 
 
@@ -170,7 +170,7 @@ def test_a_failure_leaves_the_earlier_export(
 
 
 def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="on no repository of the Hub that is known"):
+    with pytest.raises(UsageError, match="repository of the Hub"):
         choicewise.export(run, "eval-results", tmp_path / "out")
     with pytest.raises(UsageError, match="name a run folder"):
         choicewise.export([], "harness", tmp_path / "out")
@@ -179,7 +179,7 @@ def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Pa
             run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page"
         )
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="a device or a pipe"):
+    with pytest.raises(UsageError, match="device or a pipe"):
         choicewise.export(run, "latex", tmp_path / "pipe")
     assert not (tmp_path / "out").exists()
 
@@ -236,7 +236,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     ]
     run = quiz(items, tmp_path / "run", choices=3)
     shown = command("export", run.folder, "--format", "harness", "--out", tmp_path / "out")
-    assert shown.stderr.count("2 items are missing and have no line in the samples") == 5
+    assert shown.stderr.count("2 items are missing") == 5
     assert (
         command("export", tmp_path / "no", "--format", "harness", "--out", tmp_path / "x").code == 6
     )
@@ -249,7 +249,7 @@ def test_copies_of_a_run_are_told_apart_or_refused_and_one_folder_counts_once(
     copy = shutil.copytree(run.folder, tmp_path / "copy")
     filled = choicewise.export([run, copy], "harness", tmp_path / "out")
     assert len(strict(filled.files[0].read_text())["results"]) == 2 * 3
-    with pytest.raises(UsageError, match="same model, data and selection as another run"):
+    with pytest.raises(UsageError, match="selection as another run"):
         choicewise.export([run, copy], "every-eval-ever", tmp_path / "records")
     named = ([run.folder], [run.folder, f"{run.folder}/", run])
     once, twice = (
@@ -262,7 +262,7 @@ def test_copies_of_a_run_are_told_apart_or_refused_and_one_folder_counts_once(
 def test_nothing_is_put_into_a_run_folder(form: str, run: Run) -> None:
     before = content(run.folder)
     for out in (run.folder, run.folder / "more" / "out"):
-        with pytest.raises(UsageError, match="is in the run folder"):
+        with pytest.raises(UsageError, match="in the run folder"):
             choicewise.export(run, form, out)
     assert content(run.folder) == before
 

@@ -646,9 +646,9 @@ def test_a_local_copy_of_a_benchmark_has_its_repository_and_no_commit(tmp_path: 
     (entry,) = entries(tmp_path / "out").values()
     assert (entry.dataset_id, entry.task_id) == (benchmarks()["mmlu-pro"].repository, "mmlu_pro")
     assert (entry.dataset_revision, entry.source_url) == (None, None)
-    assert f"a local copy, which was not compared with {entry.dataset_id}" in entry.notes
+    assert f"not compared with {entry.dataset_id}" in entry.notes
     (note,) = filled.notes
-    assert "compare the number of items before it is published" in note
+    assert "compare the number" in note
 
 
 def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_reason(
@@ -656,9 +656,9 @@ def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_r
 ) -> None:
     run = called(quiz(questions(4), tmp_path / "run"), "sciq")
     part = called(run, "sciq", selection=replace(read_manifest(run.folder).selection, limit=4))
-    with pytest.raises(UsageError, match="a part of sciq alone"):
+    with pytest.raises(UsageError, match="part of sciq alone"):
         choicewise.export(part, "eval-results", tmp_path / "out")
-    with pytest.raises(UsageError, match="quiz is on no repository of the Hub that is known"):
+    with pytest.raises(UsageError, match="quiz .* no repository"):
         choicewise.export(called(part, "quiz"), "eval-results", tmp_path / "out")
 
 

@@ -33,6 +33,7 @@ from choicewise.results.summary import summarize
 from choicewise.util import markup
 from choicewise.util.text import percent, safe
 from tests.helpers.latex import NASTY, faults
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.rows import altered
 from tests.helpers.study import Study
@@ -264,7 +265,7 @@ def test_what_a_number_lacks_is_a_numbered_note_and_many_lines_run_over_pages(
     assert table.heads == ("protocol", "%", "95 % interval", "n", "missing", "id")
     assert (table.rows[0][1], table.rows[1][1].marks) == (Cell("–", marks=(1,)), (2,))
     texts = [note.text for note in table.notes if note.mark]
-    assert texts == ["12 of 12 items could not be scored", "incomplete: 6 of 12 items"]
+    assert texts == [Gist("12 of 12 items"), "incomplete: 6 of 12 items"]
     assert "–¹" in markdown([table])
     assert r"–\textsuperscript{1}" in latex([table])
     rows = tuple((Cell(f"p{n}"), Cell("1.0", "[0.9, 1.1]")) for n in range(30))
@@ -408,10 +409,7 @@ def test_the_best_of_a_column_is_bold_and_what_is_not_significantly_worse(
         "id": [False] * 4,
     }
     (note,) = (note.text for note in table.notes if note.text.startswith("Bold"))
-    assert (
-        "paired sign-flip test over the items that both score, 5 %, Holm's correction for all 4 pairs"
-        in note
-    )
+    assert note == Gist("paired sign-flip test ... 5 % ... Holm's ... 4 pairs")
 
 
 def test_of_few_questions_nothing_is_bold(summaries: list[Summary]) -> None:
@@ -437,7 +435,7 @@ def test_what_a_number_lacks_is_noted(tested_summaries: list[Summary]) -> None:
     first, second = tested_summaries[:2]
     short = replace(first, rows=tuple(altered(row, missing=3) for row in first.rows))
     (table,), _ = models_tables([short, second])
-    assert [note.text for note in table.notes if note.mark] == ["3 of 23 items could not be scored"]
+    assert [note.text for note in table.notes if note.mark] == [Gist("3 of 23 items")]
 
 
 def test_of_one_model_and_one_benchmark_there_is_the_number_alone(summaries: list[Summary]) -> None:
@@ -476,7 +474,7 @@ def test_a_model_that_was_computed_in_two_ways_is_tested_as_two(
 
 
 def test_without_a_number_over_all_items_there_is_no_table(summaries: list[Summary]) -> None:
-    with pytest.raises(UsageError, match="no run has a number over all its items"):
+    with pytest.raises(UsageError, match="number over all its"):
         models_tables([changed(summaries[0], subject="tides")])
 
 
@@ -502,9 +500,7 @@ def test_neither_file_replaces_one_that_is_not_ours(
     taken: str, study_folders: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(
-        UsageError, match=re.escape(f"{taken} exists and is not an earlier markdown export")
-    ):
+    with pytest.raises(UsageError, match=f"{taken} exists .* earlier markdown export"):
         export(study_folders, "markdown", tmp_path / "t.md", table="models")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
 
@@ -608,9 +604,7 @@ def test_bold_and_errors_in_both_formats(tested_summaries: list[Summary]) -> Non
 @pytest.mark.parametrize("format", [writer.name for writer in all_of(Writer) if not writer.tables])
 def test_a_format_without_tables_refuses_the_choice(format: str) -> None:
     for table in ("numbers", "models"):
-        with pytest.raises(
-            UsageError, match=f"{format} has no tables to choose from, latex and markdown have"
-        ):
+        with pytest.raises(UsageError, match=f"{format} has no tables .* latex and markdown"):
             table_of(find_writer(format), table)
 
 

@@ -88,7 +88,7 @@ def test_mixed_subjects_make_blocks_of_their_own(
 
 def test_two_logs_of_the_same_and_logs_of_another_format_are_refused(tmp_path: Path) -> None:
     paths = [write_csv(tmp_path / name, table_rows()) for name in ("a.csv", "b.csv")]
-    with pytest.raises(UsageError, match=r"two of the logs \(a.csv and b.csv\) are of same on log"):
+    with pytest.raises(UsageError, match=r"two of the logs \(a.csv and b.csv\).* same on log"):
         import_log(paths, tmp_path / "runs", model="same")
     assert read_logs(paths[:1])[0].tool == "a table"
     with pytest.raises(ChoicewiseError):
@@ -151,7 +151,7 @@ def logs_with_a_broken_one(kind: str, folder: Path) -> Path | list[Path]:
 
 
 BROKEN = {"table": "b on log", "inspect": "cut.eval", "helm": "scenario_state.json"}
-BROKEN |= {"lighteval": "can't be read as Parquet"}
+BROKEN |= {"lighteval": "Parquet"}
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -222,9 +222,7 @@ def test_parts_are_the_whole(
 def test_broken_files_say_where(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "log.json"
     file.write_bytes(content)
-    with pytest.raises(
-        DataError, match=f"(?s)log.json is not valid JSON after character .*{reason}"
-    ):
+    with pytest.raises(DataError, match=f"(?s)log.json .* JSON after character .*{reason}"):
         list(parts(file, "samples"))
 
 
@@ -286,7 +284,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for path in both(tmp_path, "a", bytes(1 << 20)):
         with (
             unpacked(path) as members,
-            pytest.raises(DataError, match="a unpacks to more than .* bytes"),
+            pytest.raises(DataError, match="a unpacks to more .* bytes"),
         ):
             members.read("a")
 
@@ -324,7 +322,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     ):
         members.read("a")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="not a zip archive, or was cut off"), unpacked(path):
+    with pytest.raises(DataError, match="not a zip archive"), unpacked(path):
         pass
     cut = zstandard(tmp_path / "cut.zip", "a", TEXT)
     content = bytearray(cut.read_bytes())

@@ -35,6 +35,7 @@ from tests.helpers.harness_logs import (
     write_harness,
 )
 from tests.helpers.imported_runs import Rows, one_run, reasons, unused, values, write_lines
+from tests.helpers.messages import Gist
 
 NO_TEXT = {
     "arguments": {"gen_args_0": {"arg_0": "Question:", "arg_1": {"until": ["\n"]}}},
@@ -332,7 +333,7 @@ def test_a_page_escapes_markup_and_says_that_no_model_was_asked(tmp_path: Path) 
     write_page([run_of(rows, tmp_path).folder], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert nasty not in page
-    assert "No model was asked here" in page
+    assert "No model was asked" in page
     assert "choicewise import LOG --model org/stone-7b --task stones" in page
     assert "choicewise run --model" not in page
     assert "and no model here" in page
@@ -344,11 +345,9 @@ def test_values_that_are_not_imported_or_disagree_are_named(tmp_path: Path) -> N
     line = ("import", tmp_path / "log", "--out", tmp_path / "run")
     lines = choicewise(*line, "--all", code=0).stderr.splitlines()
     assert "  not used: metrics brier_score, which are not checked" in lines
-    assert "  not used: metrics f1, which are no number of an item" in lines
+    assert Gist("  not used: metrics f1, ") in lines
     in_short = choicewise(*line, code=0).stderr.splitlines()[1]
-    assert in_short.startswith(
-        "  not used: metrics brier_score, which are not checked; not used: metrics f1, "
-    )
+    assert in_short == Gist("  not used: metrics brier_score, ... ; not used: metrics f1, ")
     assert in_short.endswith(" … (--all)")
     rows = samples(8)
     rows[2]["acc_norm"] = 1 - rows[2]["acc_norm"]
@@ -420,7 +419,7 @@ def test_results_of_other_samples_or_another_task(tmp_path: Path) -> None:
             import_log(write_harness(tmp_path / "out", samples(8), results=wrong), tmp_path / "run")
     other = tmp_path / "other.json"
     other.write_text(json.dumps(results_of([sample(0)], "walls")))
-    with pytest.raises(DataError, match="no results of stones, but of walls"):
+    with pytest.raises(DataError, match="no results of stones"):
         import_log(write_harness(tmp_path / "out", [sample(0)]), tmp_path / "run", results=other)
     assert not (tmp_path / "run").exists()
 
@@ -434,10 +433,11 @@ def test_what_has_no_number_is_missing_and_says_why(tmp_path: Path) -> None:
     run = one_run(write_lines(tmp_path / "samples_stones.jsonl", rows), tmp_path / "run")
     assert values(run)["sum"][1:] == (5, 3)
     (row,) = (row for row in run.rows() if row.identity.protocol == "stones:sum")
-    assert {each.reason for each in row.missing_reasons} == {
-        *("the log has NaN", "the log has no answer for it"),
+    assert sorted(each.reason for each in row.missing_reasons) == [
+        "the log has NaN",
+        Gist("no answer"),
         "the right choice is 9, and there are … choices, counted from 0",
-    }
+    ]
 
 
 def test_a_task_without_log_likelihoods_in_a_folder_is_left_out_and_named(tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_task_without_log_likelihoods_in_a_folder_is_left_out_and_named(tmp_pa
 def test_files_of_something_else_no_file_and_no_format(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "some.json"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="not a log of a known format"):
+    with pytest.raises(DataError, match="log .* known format"):
         import_log(path, tmp_path / "run")
     for named, format, error, says in (
         (path, "harness", DataError, None),
@@ -533,7 +533,7 @@ def test_json_lines_without_prompts(tmp_path: Path) -> None:
     run = one_run(write_lines(tmp_path / "stone-7b.jsonl", rows), tmp_path / "run")
     assert (run.manifest.model.name, values(run)["sum"][1]) == ("stone-7b", 12)
     assert "no texts" in reasons(run)["char_mean_bare"]
-    assert "the log has no text, tokens unknown" in "\n".join(explanation_lines(explain(run, "3")))
+    assert "tokens unknown" in "\n".join(explanation_lines(explain(run, "3")))
 
 
 # Real logs

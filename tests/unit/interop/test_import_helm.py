@@ -1,7 +1,6 @@
 """Logs of HELM, lighteval and Inspect become runs."""
 
 import json
-import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +28,7 @@ from choicewise.extensions.interop.logs.lighteval import detail
 from choicewise.logs import Log
 from choicewise.protocols.between import under_metrics
 from tests.helpers.imported_runs import LOGS, edited, golden, one_run, values
+from tests.helpers.messages import Gist
 
 JOINT = "town:method=multiple_choice_joint"
 CALIBRATED = "town:method=multiple_choice_separate_calibrated"
@@ -67,9 +67,7 @@ def test_a_verdict_that_does_not_follow_is_told(original: Path, name: str) -> No
 
     edited(original / "per_instance_stats.json", change)
     (note,) = read_state(logs(original)[ORIGINAL]).notes
-    assert note.startswith(
-        f"{name} of 1 of 5 items differs from what its answers give, such as id2"
-    )
+    assert note == Gist(f"{name} of 1 of 5 items ... id2")
 
 
 def test_letters_become_answers_of_text_and_exact_match_is_the_token_mean(
@@ -178,7 +176,7 @@ def first(**members: Any) -> Any:
         (first(reference_index=9), "asks about reference 9 of 4"),
         (
             lambda state: state["request_states"][0].pop("instance") and None,
-            "state 0 has no instance with an id",
+            "state 0 has no instance",
         ),
         (lambda state: state["request_states"].insert(0, 7), "request state 0 is not an object"),
         (
@@ -216,10 +214,10 @@ def test_missing_references_numbers_and_right_ones_are_missing(original: Path) -
     edited(original / STATE, change)
     item = next(iter(logs(original)[ORIGINAL].items))
     assert [choice.missing for choice in item.choices] == [
-        "the log has no request about this reference",
+        Gist("no request"),
         "a token's log-probability is no number",
-        "the log has no completion",
-        "the request was never sent",
+        Gist("no completion"),
+        Gist("never sent"),
     ]
     assert item.gold == ()
 
@@ -233,7 +231,7 @@ def test_a_second_letter_in_one_trial_is_refused(helm: Path) -> None:
         folder / STATE,
         lambda state: state["request_states"][0].update(output_mapping={"1": "the Lune"}),
     )
-    with pytest.raises(DataError, match="has the labels \\['1'\\]; A, B, C and so on are read"):
+    with pytest.raises(DataError, match=r"labels \['1'\]; A, B, C"):
         logs(folder)
 
 
@@ -345,9 +343,7 @@ def changed(folder: Path, **members: Any) -> Log:
 
 def test_a_verdict_that_does_not_follow_is_told_and_no_number_is_none(tmp_path: Path) -> None:
     (note,) = read_state(changed(tmp_path, scores={"choice": {"value": "I"}})).notes
-    assert note.startswith(
-        "choice of 1 of 6 items differs from what its answers give, such as town 0"
-    )
+    assert note == Gist("choice of 1 of 6 items ... town 0")
     scores = {
         "choice": {"value": float("nan")},
         "grade": {"value": "excellent"},
@@ -398,18 +394,19 @@ def test_a_log_that_stopped_or_was_never_finished_is_taken_only_whole(tmp_path: 
     [
         (lambda log: log.update(version=9), "is of version 9 of Inspect's logs; 1 and 2 are read"),
         (lambda log: log.update(samples=[]), "holds no samples (status success)"),
-        (lambda log: log.update(eval=1), "does not say what was evaluated"),
+        (lambda log: log.update(eval=1), "what was evaluated"),
         (lambda log: log["samples"].append(log["samples"][0]), "holds 1 samples twice in epoch 1"),
         (
             lambda log: log["samples"][0].update(choices=None),
             "sample 1 (from 1) (id 'town 0') has no choices",
         ),
-        (lambda log: log["samples"].insert(0, 7), "sample 1 (from 1) is not a sample of Inspect"),
+        (lambda log: log["samples"].insert(0, 7), "sample 1 (from 1) is not a sample"),
     ],
 )
 def test_what_is_no_log_is_refused_by_name(tmp_path: Path, change: Any, reason: str) -> None:
-    with pytest.raises(DataError, match=f"finished.json.*{re.escape(reason)}"):
+    with pytest.raises(DataError) as raised:
         edited_log(tmp_path, change)
+    assert str(raised.value) == Gist(f"finished.json ... {reason}")
 
 
 @pytest.mark.parametrize("name", ["finished.json", "finished.eval"])
@@ -516,7 +513,7 @@ def test_values_whose_meaning_is_not_known_are_named(tmp_path: Path) -> None:
     first, *others = log.items
     named = replace(log, items=(replace(first, recorded={**first.recorded, "f1": 0.5}), *others))
     assert read_state(log).unused == ()
-    assert read_state(named).unused == ("values f1, which can't be recomputed from the answers",)
+    assert read_state(named).unused == (Gist("values f1, "),)
 
 
 def test_a_verdict_of_lighteval_that_does_not_follow_is_told(tmp_path: Path) -> None:
@@ -527,7 +524,7 @@ def test_a_verdict_of_lighteval_that_does_not_follow_is_told(tmp_path: Path) -> 
     )
     (log,) = lighteval_logs(folder).values()
     (note,) = read_state(log).notes
-    assert note.startswith(f"{name} of 1 of 3 items differs from what its answers give, such as 0")
+    assert note == Gist(f"{name} of 1 of 3 items ... such as 0")
     changed_detail(
         details(folder, "town|0"), lambda row: row["metric"].update(acc=1 - row["metric"]["acc"])
     )
@@ -563,7 +560,7 @@ def test_the_newest_of_several_dates_is_taken_of_each_model(tmp_path: Path) -> N
     old.parent.mkdir()
     old.write_bytes(new.read_bytes())
     (log,) = lighteval_logs(folder).values()
-    assert f"{old.name} is older than another of its task" in log.unused
+    assert Gist(f"{old.name} is older") in log.unused
     folder = golden("lighteval/from-0.4", tmp_path)
     file = next(folder.rglob("*.parquet"))
     other = folder / "details" / "other" / "model" / file.parent.name / file.name
@@ -577,9 +574,9 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     (results,) = folder.rglob("results_*.json")
     file = details(folder, "town|0")
     assert lighteval_logs(file, results)["town|0"].recorded["acc"] == pytest.approx(1 / 3)
-    with pytest.raises(DataError, match="has no results of the task town"):
+    with pytest.raises(DataError, match="no results .* task town"):
         lighteval_logs(file, edited(results, lambda said: said["results"].pop("town|0") and None))
-    with pytest.raises(DataError, match="is not a results file of lighteval"):
+    with pytest.raises(DataError, match="not a results file"):
         lighteval_logs(file, edited(results, lambda said: said.pop("config_general") and None))
     results.write_text(json.dumps({"config_general": {}})[:-3], encoding="utf-8")
     with pytest.raises(DataError, match="results_.* is not valid JSON"):
@@ -611,13 +608,13 @@ def test_what_the_log_lacks_and_no_gold_are_missing(
 def test_other_files_and_text_alone_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "details_x.parquet"
     pq.write_table(pa.table({"item": [1]}), file)
-    with pytest.raises(DataError, match="row 0 has neither the column predictions nor doc"):
+    with pytest.raises(DataError, match="row 0 .* predictions nor doc"):
         read_logs([file])
     pq.write_table(pa.table({"predictions": pa.array([], pa.list_(pa.float64()))}), file)
     with pytest.raises(DataError, match="holds no rows"):
         read_logs([file])
     file.write_bytes(b"PAR1" + bytes(20))
-    with pytest.raises(DataError, match="can't be read as Parquet"):
+    with pytest.raises(DataError, match="as Parquet"):
         read_logs([file])
     with pytest.raises(DataError, match=r"town_text\|0 is not multiple choice"):
         read_logs([details(golden("lighteval/since-0.10", tmp_path), "town_text|0")])

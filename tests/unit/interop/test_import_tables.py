@@ -53,6 +53,7 @@ from tests.helpers.imported_runs import (
     write_csv,
     write_lines,
 )
+from tests.helpers.messages import Gist
 from tests.helpers.printed import printed
 
 HEAD = "item,choice,loglikelihood,gold"
@@ -149,15 +150,12 @@ def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:
     assert "boundary of a table" in lines
 
 
-NAMED, FLAGGED = (
-    "the right choices of the item, on each of its rows",
-    "on the rows of right choices",
-)
-GOLDS: dict[str, tuple[Any, str]] = {
+NAMED = Gist("right choices ... each of its rows")
+GOLDS: dict[str, tuple[Any, Gist]] = {
     "index": (lambda choice, gold: (choice, gold), NAMED),
     "list": (lambda choice, gold: (choice, f"[{gold}]"), NAMED),
-    "flag": (lambda choice, gold: (choice, int(choice == gold)), f"1 {FLAGGED}, 0 on the others"),
-    "bool": (lambda choice, gold: (choice, choice == gold), f"true {FLAGGED}"),
+    "flag": (lambda choice, gold: (choice, int(choice == gold)), Gist("1 on the rows ... , 0 on")),
+    "bool": (lambda choice, gold: (choice, choice == gold), Gist("true on the rows")),
     "letter": (lambda choice, gold: ("ABCD"[choice], "ABCD"[gold]), NAMED),
     "from one": (lambda choice, gold: (choice + 1, gold + 1), NAMED),
 }
@@ -224,8 +222,8 @@ def test_missing_columns_rows_and_numbers_are_counted(tmp_path: Path) -> None:
     run = imported(tmp_path, rows)
     assert values(run)["sum"][1:] == (3, 3)
     (row,) = (row for row in run.rows() if row.identity.protocol.endswith(":sum"))
-    lacks = {each.reason for each in row.missing_reasons}
-    assert lacks == {"the log has no log-likelihood of it", "the log has no row for it"}
+    lacks = sorted(each.reason for each in row.missing_reasons)
+    assert lacks == [Gist("no log-likelihood"), Gist("no row")]
 
 
 def changed(**cells: Any) -> str:
@@ -241,8 +239,8 @@ ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1
 """Indices of right choices, of which one is wrong: it does not turn them into flags."""
 
 REFUSED = [
-    (TABLE.replace("\n", "\r"), "can't be read as a table"),
-    (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before is never closed"),
+    (TABLE.replace("\n", "\r"), "read as a table"),
+    (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before"),
     (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', not a number"),
     (f"{HEAD}\nq,0,-1,B\nq,1,-2,B\n", "in the column choice"),
     (TABLE.replace("-1", "0.7"), "item '001' of a table, choice 0 has the loglikelihood 0.7"),
@@ -253,7 +251,7 @@ REFUSED = [
     (changed(choice=1), "two rows for choice 1"),
     (changed(choice=99_999_999), "choice 1 to 99999999|they count from"),
     (changed(item=""), "no item"),
-    (ONE_SLIP, "item 'q2': gold differs between its rows"),
+    (ONE_SLIP, "item 'q2': gold differs"),
     (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', but its choices are 0, 1"),
     (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "a whole number from 1"),
     (
@@ -272,7 +270,7 @@ def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"item,choice,loglikelihood,gold\n"])
 def test_empty_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(DataError, match=r"empty|no rows|not a log of a known format"):
+    with pytest.raises(DataError, match="empty|no rows|not a log"):
         read_logs([tmp_path / "t.csv"])
     with pytest.raises(DataError, match="empty|no rows"):
         read_logs([tmp_path / "t.csv"], "table")
@@ -289,7 +287,7 @@ def test_latin_1_a_byte_order_mark_and_a_damaged_parquet_file(tmp_path: Path) ->
     path = tmp_path / "t.parquet"
     pq.write_table(pa.Table.from_pylist(table_rows()), path)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="can't be read as Parquet"):
+    with pytest.raises(DataError, match="as Parquet"):
         read_logs([path], "table")
 
 
@@ -337,7 +335,7 @@ def test_what_bare_sums_say_nothing_about_is_one_line(tmp_path: Path) -> None:
         row.identity.protocol for row in rows if row.counts.n
     ]
     assert "13 protocols: log:token_mean, " in text
-    reason = "missing under log:pmi: 4, such as q0: the log has no log-likelihoods after"
+    reason = "missing under log:pmi: 4, such as q0: "
     assert any(line.startswith(reason) for line in legend(rows))
 
 
@@ -349,7 +347,7 @@ def test_a_comparison_of_logs_without_texts(tmp_path: Path) -> None:
     )
     (compared,) = comparisons(*import_log([one, other], tmp_path / "runs"), ["log:sum"])
     lines = " ".join(comparison_lines(compared))
-    assert "same items and right answers" in lines
+    assert "items and right answers" in lines
     assert "tokenizer" not in lines
 
 
@@ -360,9 +358,7 @@ def test_the_command_says_what_was_not_used(tmp_path: Path) -> None:
     )
     rows = {row["protocol"]: row for row in json.loads(printed.stdout)}
     assert rows["stones:sum"]["n"] == 6
-    assert rows["stones:char_mean"]["missing_reasons"][0]["reason"].startswith(
-        "the log has no texts"
-    )
+    assert rows["stones:char_mean"]["missing_reasons"][0]["reason"] == Gist("no texts")
     assert "not used: columns speed" in printed.stderr
 
 
@@ -532,7 +528,7 @@ def test_an_unfinished_import_is_finished_by_import(
     run = one_run(tmp_path / "out", tmp_path / "run")
     write_manifest(run.folder, replace(run.manifest, complete=False))
     printed = choicewise(*command, run.folder).stderr
-    assert "is not complete; run the same `choicewise import` command again" in printed
+    assert "run the same `choicewise import` command" in printed
 
 
 LATER = "2025-01-01T00-00-00.000001"
@@ -584,7 +580,7 @@ UNNAMED = dict.fromkeys(
     ["", ":acc", "@shots=1", "a@", "a:acc@shots=1:acc"], "names no task; write lm-eval:TASK"
 )
 UNNAMED |= dict.fromkeys(
-    [f"a@shots={n}" for n in ("many", "-1", "", "1.5", "1,shots=2")], "must be one whole number"
+    [f"a@shots={n}" for n in ("many", "-1", "", "1.5", "1,shots=2")], "one whole number"
 )
 
 
@@ -605,7 +601,7 @@ def test_tasks_are_told_from_protocols() -> None:
     ("release", "says"),
     [
         (None, r"pip install .* '\.\[harness\]'"),
-        ("0.4.9", "lm_eval 0.4.9 is installed, and tasks need 0.4.12 or"),
+        ("0.4.9", "lm_eval 0.4.9 .* 0.4.12"),
     ],
 )
 def test_a_package_that_is_too_old_is_named(
@@ -619,7 +615,7 @@ def test_a_package_that_is_too_old_is_named(
     monkeypatch.setattr(load, "version", installed)
     with pytest.raises(UsageError, match=says):
         load_harness_tasks("lm-eval:arc_easy")
-    with pytest.raises(UsageError, match="on_bad_item is 'drop'; it must be error or skip"):
+    with pytest.raises(UsageError, match="on_bad_item is 'drop'; .* error or skip"):
         load_harness_tasks("lm-eval:arc_easy", on_bad_item="drop")
 
 
@@ -633,6 +629,6 @@ def test_a_row_of_which_the_harness_makes_no_request_is_named() -> None:
     task.config = SimpleNamespace(task="roads")
     with pytest.raises(
         DataError,
-        match=r"task roads, row 0: the harness makes no request of it \(KeyError: 'options'",
+        match=r"task roads, row 0: .*\(KeyError: 'options'",
     ):
         list(task_rows(task, 0))

@@ -583,19 +583,19 @@ def test_a_chart_shows_itself_with_and_without_a_renderer(
         (
             "bump",
             {},
-            "bump needs several models: there is one run; .*; these runs can be drawn as strip, ladder, eff",
+            "bump needs several models: .* strip, ladder, eff",
         ),
         ("pair", {}, "pair needs two models"),
-        ("ladder", {}, "a ladder has two ends; .* such as"),
+        ("ladder", {}, "ladder has two ends; "),
         ("ladder", {"start": "mmlu/original", "end": "mmlu/origin"}, "did you mean mmlu/original"),
-        ("strip", {"models": ["nobody"]}, "no run is of the model 'nobody'"),
+        ("strip", {"models": ["nobody"]}, "model 'nobody'"),
         ("strip", {"protocol": "mmlu/nothing"}, "has no protocol 'mmlu/nothing'"),
         (
             "strip",
             {"start": "mmlu/original"},
             "strip has no use for start; it has models, protocol, rank",
         ),
-        ("strip", {"colour": "red"}, "no chart has a choice 'colour'"),
+        ("strip", {"colour": "red"}, "choice 'colour'"),
     ],
 )
 def test_a_chart_that_can_not_be_drawn_says_what_it_needs(
@@ -616,9 +616,7 @@ def test_a_run_gives_its_charts_and_runs_on_different_data_have_no_order(
     other = evaluate(
         model="fake:hash", data=data, protocols=["mmlu/original"], out=tmp_path / "run"
     )
-    with pytest.raises(
-        UsageError, match="bump needs several models: the runs are on different data; name those on"
-    ):
+    with pytest.raises(UsageError, match="bump needs several models: .* different data"):
         runs[0].chart("bump", other)
 
 

@@ -41,6 +41,7 @@ from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.util.jsonio import page_json as json_text
 from choicewise.util.text import percent
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.page_runs import HOSTILE, PROTOCOLS, Page, renamed, write_hostile_run, write_run
 from tests.helpers.rows import altered
@@ -239,10 +240,10 @@ def test_numbers_without_an_item_are_said_to_be_none(tmp_path: Path) -> None:
 def test_models_on_other_data_are_not_compared(runs: list[Path], tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", protocols=["mmlu/original"], subjects=("tides",))
     (pair,) = pairs(read_study([runs[0], other]))
-    assert pair.reason.startswith("the data differ, A: data #D")
+    assert pair.reason == Gist("the data differ ... A: data #D")
     shown = page_of(other, runs[0])
-    assert "There are no two different numbers of other" in shown.text
-    assert "Not comparable: the data differ" in shown.text
+    assert "no two different numbers" in shown.text
+    assert "Not comparable: the data" in shown.text
     assert len(data_of(shown, "data")["items"]) == 2
     assert turned(pair).reason.count("#D") == 2
 
@@ -264,13 +265,11 @@ def test_runs_with_the_same_model_are_told_apart(runs: list[Path], tmp_path: Pat
 def test_an_unfinished_run_and_a_damaged_block_are_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", protocols=["mmlu/original"])
     write_manifest(run, replace(read_manifest(run), complete=False))
-    assert "run is still being written, or was interrupted" in page_of(run).text
+    assert "is still being written" in page_of(run).text
     write_manifest(run, replace(read_manifest(run), complete=True))
     sorted((run / "blocks").rglob("spans.parquet"))[0].write_bytes(b"rubbish")
     text = page_of(run).text
-    assert re.search(
-        r"run: items 1 to \d+ of \w+ \(test\) are left out, because spans.parquet of block", text
-    )
+    assert re.search(r"run: items 1 to \d+ of \w+ \(test\) .* spans.parquet", text)
 
 
 def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Pat
         ("", UsageError, "is a folder"),
         ("page.pdf", UsageError, "does not end in .html"),
         ("file/page.html", StoreError, "can't be written"),
-        ("page.html", UsageError, "is for the items of the page and holds 1 other file"),
+        ("page.html", UsageError, "1 other file"),
         ("new.html", StoreError, "nowhere"),
     ):
         with pytest.raises(kind, match=words):
@@ -367,9 +366,7 @@ def test_other_texts_are_not_tested(runs: list[Path]) -> None:
     (contest,) = (each for each in pair.contests if each.protocol == "mmlu/original")
     assert contest.other_texts
     assert math.isnan(contest.p_holm)
-    assert pair_data(study, pair)["said"].endswith(
-        "Not comparable under 1 protocol: other texts were sent."
-    )
+    assert pair_data(study, pair)["said"] == Gist("Not comparable under 1 protocol")
 
 
 def test_every_way_is_the_ladder_between_its_ends(study: Study) -> None:
@@ -577,7 +574,7 @@ def test_where_a_line_is_not_known_one_is_made_of_the_manifest(
 @pytest.mark.costly("a run and its page")
 def test_captions_and_notes_say_what_is_there(tmp_path: Path, written: str) -> None:
     """Published numbers are of MMLU's own protocols; other runs have no hollow marks, and no caption about them."""
-    assert "Hollow: published for other models" in written
+    assert "Hollow: published" in written
     other = write_run(tmp_path / "other", protocols=["options/cloze@shots=0"], questions=1)
     assert "Hollow: published" not in text_of(read_study([other]))
     assert not re.search(r"23 of 47", written)

@@ -25,6 +25,7 @@ from choicewise.requests.blocks import no_chat
 from choicewise.requests.render import TemplateSource, render
 from choicewise.tokens.chat_template import MessageAlone, ServedChat
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.protocols import choice_prompts, mmlu_protocol
 from tests.helpers.real_tokenizers import tokenizer_with_bos as tokenizer
 
@@ -170,7 +171,7 @@ def test_the_pull_request_of_vllm_asks_in_the_system_message_and_begins_the_repl
 
 
 def test_a_header_shows_the_question_only_where_no_shot_follows_it() -> None:
-    with pytest.raises(ProtocolError, match="axis header has a hole {options} that nothing fills"):
+    with pytest.raises(ProtocolError, match="axis header .* hole {options}"):
         render(
             mmlu_protocol(header="{options}", shots=1, choices=2),
             Item("1", "x", ("a", "b"), (0,)),
@@ -202,7 +203,7 @@ def test_a_question_in_a_system_text_that_a_template_leaves_out_is_refused() -> 
 
     refused = no_chat(replace(protocol("vllm-pr"), boundary="joint"), "m", Silent())
     assert refused is not None
-    assert "template of m takes no system text" in refused
+    assert "of m takes no" in refused
 
 
 def test_states_and_descriptions_that_are_no_texts_are_written_as_each_server_does() -> None:
@@ -252,9 +253,7 @@ def test_d1_reads_codes_of_two_spellings_and_answers_of_three() -> None:
         for kind in ("choice", "noul")
     }
     assert shown == {"choice": ("B", " B"), "noul": ("no", "No", "NO")}
-    with pytest.raises(
-        DataError, match="names its options by letters, which d1 takes for its own codes"
-    ):
+    with pytest.raises(DataError, match="options by letters, .* d1"):
         message("liquid-d1:choice", item("choice", {"b": None, "a": None}, "a"))
 
 
@@ -307,7 +306,7 @@ def test_orders_of_the_options_take_their_descriptions_with_them() -> None:
         ),
         (
             Item("1", "?", ("true", "false"), (0,), fields={KIND: "noul", STATE: '""'}),
-            "must be yes and no",
+            "must be yes and",
         ),
         (
             Item("1", "?", ("a", "b"), (0,), fields={STATE: "{"}),
@@ -431,22 +430,22 @@ def test_lines_of_evalscope_say_the_answer_in_any_of_its_spellings(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (line("box", None, 1), "type 'box'; it must be one of choice, noul, score"),
-        (line("choice", ["a", "b"], "a"), "the criteria of a choice"),
+        (line("box", None, 1), "type 'box'; .* choice, noul, score"),
+        (line("choice", ["a", "b"], "a"), "criteria of a choice"),
         (line("choice", {"a": None, "b": None}, "c"), "the answer 'c'"),
         (line("choice", {"a": None}, "a"), "1 choice; .* at least 2"),
-        (line("score", {"0": "x"}, 0), "the criteria of a score"),
+        (line("score", {"0": "x"}, 0), "criteria of a score"),
         (line("score", ["x", "y"], 2), "the answer '2'"),
-        (line("score", "low", 0), "the criteria of a score"),
+        (line("score", "low", 0), "criteria of a score"),
         (
             dict(line("noul", None, True), question={"type": "noul", "instructions": 5}),
-            "instructions must be a text",
+            "instructions must be",
         ),
         (
             line("noul", {"yes": "x"}, True),
-            "the criteria of a noul",
+            "criteria of a noul",
         ),
-        (line("noul", None, True, state=3), "the state must be a text, an object or a list"),
+        (line("noul", None, True, state=3), "the state must be"),
         (line("noul", None, None), "no answers"),
     ],
 )
@@ -470,7 +469,7 @@ def test_a_later_row_without_a_state_is_named_or_skipped(tmp_path: Path) -> None
 def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
     questions = {"q": {"type": "noul", "instructions": "?"}}
     wrong = {
-        "there is no probability for 'no'": {"true": 1.0},
+        "no probability for 'no'": {"true": 1.0},
         "probabilities have 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
         "probabilities sum to 0.98, not 1": {"true": 0.5, "false": 0.48},
         "probability of 'false', -0.5, is below 0": {"true": 1.5, "false": -0.5},
@@ -541,15 +540,13 @@ def test_labels_are_the_one_token_by_which_the_end_of_the_prompt_grows(name: str
 def test_labels_that_share_a_token_are_refused() -> None:
     tokens = tokenizer("tokenizers/bert-base-uncased")
     first, second, third = choice_prompts(tokens, "label-alone", "none", "x", ["A", "a", "b"], [])
-    assert (
-        first.missing == "label 'A' shares its token with 'a' by itself: it can't be served as one"
-    )
+    assert first.missing == Gist("label 'A' ... 'a'")
     assert (second.span, third.missing) == (None, None)
 
 
 def test_where_a_server_renders_the_chat_no_label_is_known() -> None:
     refused = no_chat(protocol("sglang-1:noul"), "m", ServedChat()) or ""
-    assert refused.startswith("the server of m renders the chat")
+    assert refused == Gist("server of m ... chat")
     assert no_chat(replace(protocol("sglang-1:noul"), boundary="joint"), "m", ServedChat()) is None
 
 

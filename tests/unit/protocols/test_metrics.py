@@ -79,8 +79,8 @@ def test_the_digests_of_before_the_new_axes_stay():
         ("mmlu/olmes-mcf@metric=ece,aggregation=macro", "aggregation micro"),
         ("mmlu/olmes-mcf@aggregation=bytes", "aggregation bytes is for metric bpb"),
         ("mmlu/olmes-mcf@temperature=2", "metric acc has none; use temperature 1"),
-        ("mmlu/olmes-mcf@metric=brier,temperature=0", "must be a number above 0"),
-        ("mmlu/olmes-mcf@metric=brier,temperature=nan", "must be a number above 0"),
+        ("mmlu/olmes-mcf@metric=brier,temperature=0", "number above 0"),
+        ("mmlu/olmes-mcf@metric=brier,temperature=nan", "number above 0"),
         ("mmlu/olmes-mcf@golds=max", "use golds sum"),
         ("mmlu/helm@metric=brier", "decision argmax"),
     ],
@@ -91,9 +91,9 @@ def test_what_means_nothing_is_refused(selector, words):
 
 
 def test_unknown_metrics_and_those_that_no_protocol_has_are_told():
-    with pytest.raises(UsageError, match="no metric is called 'bier'; did you mean brier"):
+    with pytest.raises(UsageError, match="metric is called 'bier'; did you mean brier"):
         under_metrics(resolve("mmlu/olmes-mcf"), ["bier"])
-    with pytest.raises(UsageError, match="none of 1 protocols has the metric flip-rate"):
+    with pytest.raises(UsageError, match="none of 1 protocols .* flip-rate"):
         under_metrics(resolve("mmlu/olmes-mcf"), ["flip-rate"])
 
 

@@ -187,7 +187,7 @@ def test_items_that_a_change_does_not_fit_are_refused_and_counted() -> None:
             prepare(name, several)
         with pytest.raises(DataError, match="item alone has 1 right and 0 wrong options"):
             prepare(name, alone)
-    with pytest.raises(DataError, match="item alone has no options, so none"):
+    with pytest.raises(DataError, match="alone has no options"):
         prepare("dont-know", alone)
     assert prepare("dont-know", several).gold == (0, 2)
     above = replace(ITEM, id="above", choices=("red", "tall", "salty", "All of these"))
@@ -236,9 +236,7 @@ def test_every_value_of_the_axis_is_read_back() -> None:
         assert abstains(name) == name.endswith("dont-know")
         assert fields_shown(name) == fields_shown(name.partition("+")[0])
     assert fields_shown("copa+dont-know") == ("asks_for",)
-    with pytest.raises(
-        ProtocolError, match="prepare is 'dont-knows'; it must be one of none, dont-know, none-of"
-    ):
+    with pytest.raises(ProtocolError, match="prepare is 'dont-knows'; .* none, dont-know, none-of"):
         mmlu_protocol(prepare="dont-knows")
 
 

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import re
 from dataclasses import replace
 from importlib.resources import files
 from itertools import cycle, islice
@@ -30,6 +29,7 @@ from choicewise.protocols.shots import FRESH, curated, draw, draw_helm, is_same,
 from choicewise.requests.blocks import has_shots, unused
 from choicewise.requests.render import PANDAS_NA, Refusal, TemplateSource, render
 from choicewise.requests.request import Request
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import shared_mmlu
 from tests.helpers.protocols import entries_for_mmlu, mmlu_protocol, requests
 from tests.paths import GOLDENS
@@ -217,9 +217,7 @@ def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None
         render(protocol, ITEM, []).context()
         == "human anatomy\nOnce {upon}. {human anatomy}:  Which? "
     )
-    with pytest.raises(
-        ProtocolError, match=r"axis question has a hole \{passage\} that nothing fills"
-    ):
+    with pytest.raises(ProtocolError, match=r"axis question .* hole \{passage\}"):
         render(protocol, TOY, [])
 
 
@@ -229,17 +227,17 @@ def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None
         (
             3,
             4,
-            "item s/0 of subject 'us_law' has 3 choices, the protocol asks for 4; correct the item, or skip bad",
+            "item s/0 of subject 'us_law' has 3 choices, ... 4; ",
         ),
         (
             5,
             4,
-            "the protocol asks for 4; correct the item, or skip bad items, or add @choices=any,letters=ABCDE",
+            "asks for 4; ... @choices=any,letters=ABCDE",
         ),
         (
             5,
             None,
-            "the protocol has 4 letters; correct the item, or skip bad items, or add @letters=ABCDE",
+            "4 letters; ... @letters=ABCDE",
         ),
     ],
 )
@@ -248,8 +246,9 @@ def test_render_refuses_other_numbers_of_choices(
 ) -> None:
     odd = replace(TOY, choices=tuple("abcdefg"[:choices]), gold=(0,))
     for item, shots in ((odd, []), (replace(TOY, id="t/0"), [odd])):
-        with pytest.raises(DataError, match=re.escape(message)):
+        with pytest.raises(DataError) as refused:
             render(mmlu_protocol(choices=expected), item, shots)
+        assert str(refused.value) == Gist(message)
 
 
 MANY = replace(TOY, choices=tuple(f"c{number}" for number in range(500)), gold=(499,))
@@ -284,9 +283,7 @@ def test_choices_beyond_the_letters_are_refused_where_a_letter_is_used(
     protocol = mmlu_protocol(**plain | axes)
     with pytest.raises(DataError, match="has 500 choices, the protocol has 4 letters"):
         render(protocol, MANY, [])
-    with pytest.raises(
-        ProtocolError, match=r"axis answer has a hole \{letter\} that nothing fills"
-    ):
+    with pytest.raises(ProtocolError, match=r"axis answer .* hole \{letter\}"):
         render(
             mmlu_protocol(**plain), TOY, [MANY]
         )  # where shots come with a protocol that has none
@@ -583,7 +580,7 @@ def test_asking_fewer_items_leaves_their_shots_as_they_are(protocol: Protocol) -
         (
             mmlu_protocol(),
             {"dev": 5},
-            "subject 's' has no rows in split 'test'; the dataset's splits are dev",
+            "no rows in split 'test'; ",
         ),
         (
             mmlu_protocol(shot_split="test"),
@@ -691,7 +688,7 @@ def test_an_item_among_its_own_shots_is_refused(sampler: str) -> None:
     source = TemplateSource(recipe(sampler, 3), data)
     refused, asked = source.requests("", data.rows("test", ""))
     assert isinstance(refused, Refusal)
-    assert "item 3 is one of its own shots" in str(refused.reason)
+    assert str(refused.reason) == Gist("item 3 ... shots")
     assert isinstance(asked, Request)
     assert len(asked.shots) == 3
     told = [(name, str(reason)) for name, reason in source.problems("", data.rows("test", ""))]
@@ -795,13 +792,9 @@ def test_another_samplers_split_is_no_set_so_that_ways_between_protocols_pass_it
 
 
 def test_too_many_shots_and_unknown_sets_are_refused() -> None:
-    with pytest.raises(
-        DataError, match="olmes/arc-easy has 5 examples, and the protocol asks for 6 shots"
-    ):
+    with pytest.raises(DataError, match="olmes/arc-easy has 5 examples, .* 6 shots"):
         sample(replace(OLMES, shots=6), QUIZ, "")
-    with pytest.raises(
-        DataError, match="no curated examples called 'olmes/arc'; did you mean olmes/arc-"
-    ):
+    with pytest.raises(DataError, match="'olmes/arc'; did you mean olmes/arc-"):
         sample(replace(OLMES, shot_split="olmes/arc"), QUIZ, "")
     with pytest.raises(DataError, match="no curated examples"):
         curated("../olmes/arc-easy")

@@ -38,6 +38,7 @@ from choicewise.protocols.protocol import (
     stop_texts,
 )
 from choicewise.protocols.readings import CALIBRATIONS, CONDITIONAL, EXTRACTIONS, READINGS
+from tests.helpers.messages import Gist
 from tests.helpers.protocols import mmlu_protocol, requests
 from tests.paths import ROOT
 
@@ -45,20 +46,20 @@ from tests.paths import ROOT
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"score": "mean"}, "score is 'mean'; it must be one of sum, token_mean"),
+        ({"score": "mean"}, "score is 'mean'; ... sum, token_mean"),
         ({"shots": "5"}, "shots is '5'; it must be int"),
         ({"shots": True}, "shots is True; it must be int"),
         ({"limit": 1.5}, "limit is 1.5; it must be int or None"),
         ({"shots": -1}, "shots is -1; it can't be negative"),
         ({"header": "\ud800"}, "header has half a character"),
         ({"score": "pmi"}, "score pmi needs the axis null"),
-        ({"null": ""}, "use score pmi or dc_pmi or normalised_pmi or domain_conditional"),
+        ({"null": ""}, "use score pmi ... domain_conditional"),
         ({"reading": "generate"}, "decision argmax does not read"),
-        ({"decision": "letter-match"}, "no text for decision letter-match; use argmax"),
+        ({"decision": "letter-match"}, "letter-match; use argmax"),
         ({"decision": "greedy-match"}, "greedy-match needs score greedy, not sum"),
         (
             {"reading": "generate", "decision": "letter-match"},
-            "letter-match does not go with score sum",
+            "letter-match ... score sum",
         ),
         (
             {"reading": "generate", "decision": "option-match", "score": "none"},
@@ -85,7 +86,7 @@ from tests.paths import ROOT
         ),
         (
             {"reading": "yes-no", "proposal": "{choice}?"},
-            "takes 2 to 2 different continuations",
+            "takes 2 to 2 different",
         ),
         (
             {"reading": "rating", "proposal": "{choice}?", "continuation": "1\n1"},
@@ -123,8 +124,9 @@ from tests.paths import ROOT
     ],
 )
 def test_protocol_refuses_what_means_nothing(axes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ProtocolError, match=re.escape(message)):
+    with pytest.raises(ProtocolError) as raised:
         mmlu_protocol(**axes)
+    assert str(raised.value) == Gist(message)
 
 
 def test_protocol_is_a_value_and_those_that_differ_in_scoring_alone_share_their_prompts() -> None:
@@ -168,15 +170,11 @@ def test_fill_names_the_axis_of_holes_that_nothing_fills_and_of_lone_braces() ->
         "{}",
         "{ question}",
     ):
-        message = (
-            f"axis option has a hole {hole} that nothing fills; available: {{question}}, {{letter}}"
-        )
-        with pytest.raises(ProtocolError, match=re.escape(message)):
+        with pytest.raises(ProtocolError) as raised:
             fill(hole, {"question": "?", "letter": "A"}, axis="option")
+        assert str(raised.value) == Gist(f"axis option ... {hole} ... {{question}}, {{letter}}")
     for template, brace in {"{": "{", "a}": "}", "{{{": "{", "{a{b}}": "{"}.items():
-        with pytest.raises(
-            ProtocolError, match=f"axis header has a lone '{brace}'; write '{brace * 2}'"
-        ):
+        with pytest.raises(ProtocolError, match=f"axis header .* '{brace}'; .*'{brace * 2}'"):
             fill(template, {"b": ""}, axis="header")
 
 
@@ -383,19 +381,20 @@ def test_axis_differences_gives_both_spellings_in_axis_order() -> None:
         ("|ties:first", "|ties", "part 'ties' has no colon; write AXIS:VALUE"),
         ("|ties:first", "", "leaves out ties"),
         ("|ties:first", "|ties:first|ties:first", "has axis ties twice"),
-        ("|shots:5", "|shots:five", "axis shots is 'five'; it must be a whole number"),
-        ("|shots:5", "|shots:-", "axis shots is '-'; it must be a whole number"),
-        ("|shots:5", "|shots:-5", "axis shots is '-5'; it must be a whole number"),
-        ("|shots:5", "|shots:²", "axis shots is '²'; it must be a whole number"),
-        ("|header:", "|header:%FF", "axis header has bytes that are not UTF-8: '%FF'"),
-        ("|ties:first", "|ties:last", "axis ties is 'last'; it must be one of first, split"),
+        ("|shots:5", "|shots:five", "axis shots is 'five'; ... whole number"),
+        ("|shots:5", "|shots:-", "axis shots is '-'; ... whole number"),
+        ("|shots:5", "|shots:-5", "axis shots is '-5'; ... whole number"),
+        ("|shots:5", "|shots:²", "axis shots is '²'; ... whole number"),
+        ("|header:", "|header:%FF", "axis header ... UTF-8: '%FF'"),
+        ("|ties:first", "|ties:last", "axis ties is 'last'; ... first, split"),
         ("|score:sum", "|score:pmi", "score pmi needs the axis null"),
     ],
 )
 def test_parse_signature_says_what_is_wrong(old: str, new: str, message: str) -> None:
     spelled = signature(mmlu_protocol()).replace(old, new)
-    with pytest.raises(ProtocolError, match=re.escape(message)):
+    with pytest.raises(ProtocolError) as raised:
         parse_signature(spelled)
+    assert str(raised.value) == Gist(message)
 
 
 def test_the_design_note_lists_every_axis_in_order() -> None:
@@ -412,15 +411,15 @@ WRONG = {
     "shotz = 3": "unknown key 'shotz'; did you mean shots?",
     'seed = "a"': "protocol axis seed is 'a'; it must be int or None",
     "header = 1": "protocol axis header is 1; it must be str",
-    'score = "summ"': "protocol axis score is 'summ'; it must be one of sum, ",
-    'ties = "frist"': "protocol axis ties is 'frist'; it must be one of first, ",
+    'score = "summ"': "axis score is 'summ'; ... sum, ",
+    'ties = "frist"': "axis ties is 'frist'; ... first, ",
     "choices = -1": "protocol axis choices is -1; it can't be negative",
     "limit = true": "protocol axis limit is True; it must be int or None",
 }
 TOP = {
     'colour = "red"': "unknown key 'colour'; available: name, about, base, protocol",
     "about = 1": 'about is 1; write it in quotes, about = "..."',
-    'base = "mmlu/orginal"': "base 'mmlu/orginal' is not in the catalogue; did you mean mmlu/original or",
+    'base = "mmlu/orginal"': "base 'mmlu/orginal' ... mmlu/original or",
 }
 
 
@@ -441,7 +440,7 @@ def test_all_that_is_wrong_is_listed(
     expected = [WRONG[line] for line in axes] + [TOP[line] for line in top]
     assert len(error.parts) == len(expected)
     for message in expected:
-        assert [part for part in error.parts if part.removeprefix(f"{path}: ").startswith(message)]
+        assert Gist(message) in [part.removeprefix(f"{path}: ") for part in error.parts]
     assert error.message.startswith(f"{path}: ")
     assert str(error) == "\n  ".join([error.message, *error.problems])
 
@@ -571,4 +570,4 @@ def test_the_groups_hold_the_axes_in_the_order_of_the_signature() -> None:
 )
 def test_a_group_of_axes_checks_itself(group: PromptAxes, problem: str) -> None:
     (found,) = group.problems()
-    assert problem in found
+    assert found == Gist(problem)

@@ -17,6 +17,7 @@ from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend
 from choicewise.requests.blocks import unused, unused_by
 from choicewise.results.explain import explain
+from tests.helpers.messages import Gist
 from tests.helpers.printed import printed
 from tests.helpers.protocols import mmlu_protocol
 
@@ -144,8 +145,8 @@ def quiz(*gold: int) -> Dataset:
 def test_a_dataset_is_told_with_what_is_to_look_at() -> None:
     assert data_warnings(survey(quiz(0, 1, 1, 0))) == []
     alike, longest = data_warnings(survey(quiz(*[1] * 30)))
-    assert alike.startswith("test: the right answer is at the same position")
-    assert longest.startswith("test: always choosing the longest choice scores 100.0 %")
+    assert alike == Gist("test: the right answer ... position")
+    assert longest == Gist("test: ... longest choice scores 100.0 %")
     surveyed = survey(quiz(0, 1, 1, 1))
     assert next(iter(recognised(surveyed))) == f"quiz, data {surveyed.digest[:12]}"
     lines = printed(*data_tables(surveyed), width=120)

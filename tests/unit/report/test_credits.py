@@ -20,6 +20,7 @@ from choicewise.scoring.decide import CREDITS, Decisions, guess, likelihood, mc1
 from choicewise.scoring.intervals import AGGREGATIONS, micro, number
 from choicewise.scoring.significance import sign_flip
 from choicewise.util.text import plain
+from tests.helpers.messages import Gist
 from tests.helpers.rows import made
 
 SCORES = st.sampled_from([-3.0, -2.5, -800.0, -1.0, -math.inf, math.nan])
@@ -134,10 +135,10 @@ def test_perplexities_are_ranked_from_the_least_and_stand_apart_in_what_is_said(
         for model, value in values.items()
     ]
     assert [row.ranks.rank for row in ranked(rows)] == [2, 1]
-    assert sentences(finding(rows)) == ["2 numbers are perplexity, shown separately."]
+    assert sentences(finding(rows)) == [Gist("2 numbers are perplexity")]
     with_share = finding([*rows, made(value=0.5)])
     assert with_share.count == 1
-    assert sentences(with_share)[-1] == "2 numbers are perplexity, shown separately."
+    assert sentences(with_share)[-1] == Gist("2 numbers are perplexity")
     assert [plain(each) for each in (4.0, 1234.567, 3.2e7, math.nan)] == [
         "4.000",
         "1,234.57",

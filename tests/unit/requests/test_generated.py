@@ -139,11 +139,11 @@ def test_a_thought_closed_at_its_limit_after_a_line_break_is_closed_there_as_at_
 @pytest.mark.parametrize(
     ("axes", "reason"),
     [
-        ({"chat": "none"}, "use chat message or turns"),
+        ({"chat": "none"}, "chat message or turns"),
         ({"thought": "close"}, "use thought keep"),
         ({"thought_tokens": 0}, "use thought close"),
         ({"new_tokens": None}, "needs new_tokens"),
-        ({"proposal": " {choice}"}, "one proposal for all options"),
+        ({"proposal": " {choice}"}, "one proposal for all"),
         ({"score": "token_mean"}, "has no score token_mean"),
         ({"score": "at_25", "reading": "loglikelihood", "new_tokens": None}, "has no score at_25"),
         ({"boundary": "heal"}, "takes boundary joint"),
@@ -167,7 +167,7 @@ def test_a_model_without_thoughts_and_one_whose_chat_is_rendered_elsewhere_are_r
     with pytest.raises(ModelError, match="thinker knows no thought.*a model that thinks"):
         run(tmp_path, {"p": along()}, model)
     model.tokenizer.chat = ServedChat()
-    with pytest.raises(ModelError, match="no thought can be closed"):
+    with pytest.raises(ModelError, match="no thought can be"):
         run(tmp_path, {"p": along()}, model)
     model.supports = frozenset({Generation})
     with pytest.raises(ModelError, match="no log-probabilities .* reading along-thought needs"):
@@ -201,5 +201,5 @@ def test_rendered_requests_are_those_without_a_thought_and_are_not_read_back(
     line = rendered_line(request, "along-thought")  # type: ignore[arg-type]
     assert {context[-len(TAG + CLOSING) :] for context in line["contexts"]} == {TAG + CLOSING}
     (tmp_path / "lines.jsonl").write_text(exact_json(line))
-    with pytest.raises(DataError, match="shares of the model's own thought"):
+    with pytest.raises(DataError, match="the model's own thought"):
         read_rendered(tmp_path / "lines.jsonl")

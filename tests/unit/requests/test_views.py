@@ -507,7 +507,7 @@ def test_choices_may_have_contexts_of_their_own(tmp_path: Path) -> None:
         ({"gold": 2}, "does not index its 2 continuations"),
         ({"gold": []}, "does not index"),
         ({"context": None}, "needs a context"),
-        ({"contexts": ["one"]}, "as many contexts as continuations"),
+        ({"contexts": ["one"]}, "as many contexts as"),
     ],
 )
 def test_a_malformed_request_is_named(change: dict[str, Any], message: str) -> None:

@@ -18,6 +18,7 @@ from choicewise.results.summary import summarize
 from choicewise.scoring.intervals import stratified, wilson
 from choicewise.table import cell_texts
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.outcomes import drawn_average
 from tests.helpers.suite_data import TRIO, UNSCORED, known_suites, write_benchmarks, write_rows
 
@@ -176,8 +177,8 @@ def test_what_is_missing_is_never_the_number_of_the_suite() -> None:
     (table,) = average_tables([average])
     assert table.title.endswith("incomplete")
     assert table.notes == [
-        *("b is missing: no data", "c is missing: "),
-        "incomplete: the mean is over the parts that are there, so it is not the suite's score",
+        *(Gist("b is missing: ... no data"), "c is missing: "),
+        Gist("incomplete: the mean"),
     ]
 
 

@@ -381,7 +381,7 @@ def test_axes_that_only_change_together_count_as_the_first_of_them() -> None:
 def test_axes_that_can_change_alone_are_no_pair_and_what_was_not_measured_has_no_effect() -> None:
     both = outcome(replace(CLOZE, ties="split", aggregation="micro"), [1.0], name="other")
     for other in (both, outcome(replace(CLOZE, ties="split"), [math.nan], name="nothing")):
-        with pytest.raises(UsageError, match="no two protocols in the run of model"):
+        with pytest.raises(UsageError, match="no two protocols"):
             main_effects(outcomes(outcome(CLOZE, [1.0]), other))
 
 

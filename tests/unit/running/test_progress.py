@@ -20,6 +20,7 @@ from choicewise.running import progress as running_progress
 from choicewise.running.answer import BlockResult
 from choicewise.running.evaluate import Tracker
 from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
+from tests.helpers.messages import Gist
 from tests.helpers.study import Study
 
 
@@ -58,7 +59,7 @@ def lines(moments: list[tuple[float, int, int]], *, live: bool = False) -> list[
         ([(0, 0, 0), (9, 0, 0)], []),
         (
             [(0, 0, 100), (60, 0, 100), (61, 1, 100), (67, 50, 100)],
-            ["model: 0 %, 60 s, waiting for the first answer", "model: 50 %, 67 s, about 6 s left"],
+            [Gist("model: 0 %, 60 s, waiting"), "model: 50 %, 67 s, about 6 s left"],
         ),
         (  # a second piece of the work has a time of its own
             [(0, 0, 100), (100, 100, 100), (100, 0, 8), (102, 8, 8), (102, 0, 8), (105, 8, 8)],
@@ -156,7 +157,7 @@ def test_a_model_that_checks_itself_is_seen_to_compute(monkeypatch: pytest.Monke
     for _ in range(3):
         report(0, 100)
     assert [line.split(", ", 2)[2] for line in lines] == [
-        "waiting for the first answer",
+        Gist("first answer"),
         "checking the model, 12,345 tokens so far",
         "checking the model, 20,000 tokens so far",
     ]

@@ -254,8 +254,8 @@ def test_words_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         (
             ("limit", 3),
             ("sample", 4),
-        ): "limit 3 asks the first questions of each subject, and sample 4",
-        (("seed", 4),): "seed is 4 and no sample is drawn",
+        ): "limit 3 .*, and sample 4",
+        (("seed", 4),): "seed is 4 .* no sample",
         (("sample", 0),): "sample is 0",
         (("sample", 2), ("seed", -1)): "seed is -1",
     }.items():

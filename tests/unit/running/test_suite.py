@@ -126,7 +126,7 @@ def test_the_list_and_the_sheet_of_a_suite(
         sheet = choicewise("protocols", "show", "tests/trio", code=0).stdout
         assert "can't be scored here:" in sheet
         printed = choicewise(*run_line(trio, "fake:hash"), "--limit", "1", code=0).stdout
-    assert "essay is missing: it has no choices" in printed
+    assert "essay is missing: " in printed
 
 
 def run_line(trio: Path, model: str = "fake:oracle", protocol: str = "tests/trio") -> list[str]:
@@ -231,7 +231,7 @@ def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path
     assert read_manifest(trio).dataset.name == "mmlu"  # one benchmark makes a plain run folder
     run = run_line(tmp_path / "other", "fake:hash")
     for line, reason in [
-        ([*run, "--data", str(tmp_path / "data/mmlu")], "one dataset can't be named"),
+        ([*run, "--data", str(tmp_path / "data/mmlu")], "one dataset can't be"),
         ([*run, "--subject", "tides"], "no use for --subject"),
         ([*run, "--mapping", "m.toml"], "no use for --mapping"),
         (

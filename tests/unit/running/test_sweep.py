@@ -23,6 +23,7 @@ from choicewise.running.job import Source, Task, read_plan, sources_of
 from choicewise.running.progress import SweepProgress
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.study import Study
 from tests.helpers.suite_data import TRIO, known_suites, write_benchmarks
@@ -225,8 +226,8 @@ def test_protocols_are_asked_on_the_data_that_they_can_ask(
     plan = 'models = ["fake:hash"]\nprotocols = ["mmlu/original", "winogrande/harness"]\ndata = ["quiz", "blanks"]'
     (tmp_path / "plan.toml").write_text(plan)
     said = choicewise("sweep", "plan.toml", "--out", "out", code=0).stderr
-    assert "mmlu/original can't run on blanks" in said
-    assert "winogrande/harness can't run on quiz" in said
+    assert said == Gist("mmlu/original can't run ... blanks")
+    assert said == Gist("winogrande/harness can't run ... quiz")
     asked = {
         name: [*read_manifest(tmp_path / "out/fake-hash" / name).protocols]
         for name in ("quiz", "blanks")
@@ -234,7 +235,7 @@ def test_protocols_are_asked_on_the_data_that_they_can_ask(
     assert asked == {"quiz": ["mmlu/original"], "blanks": ["winogrande/harness"]}
     (tmp_path / "plan.toml").write_text(plan.replace('"mmlu/original", ', ""))
     said = choicewise("sweep", "plan.toml", "--out", "alone", code=INCOMPLETE).stderr
-    assert "quiz is left out: no protocol fits it" in said
+    assert "quiz is left out" in said
 
 
 PLAN = """
@@ -281,7 +282,7 @@ PROTOCOL, GOOD = '\nprotocols = ["mmlu"]', 'models = ["m"]\nprotocols = ["mmlu"]
         ("models = 1", "models is 1; it must be a valid tuple"),
         ('models = ["m"]', "protocols is missing"),
         (f"{GOOD}model = 2", "did you mean models?"),
-        (f"{GOOD}limit = 0", "limit is 0; it must be at least 1"),
+        (f"{GOOD}limit = 0", "limit is 0; ... at least 1"),
         (f'models = [{{name = "m", dtype = "int3"}}]{PROTOCOL}', "models[0].dtype is 'int3'"),
         (f'models = ["m", {{dtype = "float32"}}]{PROTOCOL}', "models[1].name is missing"),
         (f'models = ["m", "m"]{PROTOCOL}', "models: m is named twice"),
@@ -289,7 +290,7 @@ PROTOCOL, GOOD = '\nprotocols = ["mmlu"]', 'models = ["m"]\nprotocols = ["mmlu"]
         ('models = ["m"]\nprotocols = ["mlu"]', "no protocol is called 'mlu'"),
         (f'{GOOD}data = [{{path = "d", benchmark = "piqa"}}]', "no protocol uses piqa"),
         (f'{GOOD}data = ["d", {{path = "e", benchmark = "mmlu"}}]', "d has no benchmark"),
-        (f'{GOOD}data = [{{path = "d", mapping = {{colour = "q"}}}}]', "not a key of a mapping"),
+        (f'{GOOD}data = [{{path = "d", mapping = {{colour = "q"}}}}]', "not a key"),
         ("models = ", "not valid TOML"),
         (f"models = {'[' * 5000}", "nested too deeply"),
         (f"models.{'a.' * 1000}b = 1", "nested too deeply"),
@@ -308,7 +309,7 @@ def test_what_is_wrong_in_a_plan_is_said_with_file_and_key(
         except ChoicewiseError as error:
             raise UsageError(f"{file}: {error}") from error
     assert str(caught.value).startswith(str(file))
-    assert reason in str(caught.value)
+    assert str(caught.value) == Gist(reason)
 
 
 def test_a_line_that_says_too_little_or_too_much_is_refused(
@@ -372,7 +373,7 @@ def test_other_folders_and_damaged_ones_are_refused(out: Path, data: Path, study
         (out / "sweep.json").write_text(json.dumps({**content, **change}))
         with pytest.raises(StoreError, match=reason):
             invoke(["report", str(out)])
-    with pytest.raises(StoreError, match="folder of a single run"):
+    with pytest.raises(StoreError, match="of a single run"):
         invoke(line(study.hash, "fake:hash"))
 
 
@@ -387,7 +388,7 @@ def test_readers_and_pages_take_a_folder_of_runs(
         "winogrande/harness"
         in choicewise("compare", out / "fake-hash", out / "fake-oracle", code=0).stdout
     )
-    with pytest.raises(UsageError, match="several runs on the same data"):
+    with pytest.raises(UsageError, match="on the same data"):
         invoke(["compare", str(out), str(out / "fake-oracle")])
     with pytest.raises(UsageError, match="holds 6 runs"):
         invoke(["explain", str(out), "--item", "tides/test/0"])
@@ -431,7 +432,7 @@ def test_a_folder_stands_for_the_runs_directly_in_it(study: Study, tmp_path: Pat
     study.copy(tmp_path / "deep" / "runs" / "hash")
     for other in (tmp_path / "deep", study.data, tmp_path / "page.html", tmp_path / "nothing"):
         assert run_folders([other]) == [other]
-        with pytest.raises(StoreError, match="is not a run folder"):
+        with pytest.raises(StoreError, match="not a run folder"):
             open_run(run_folders([other])[0])
 
 

@@ -20,6 +20,7 @@ from choicewise.scoring.answers import (
 )
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.extract import RULES
+from tests.helpers.messages import Gist
 from tests.helpers.thinking import reads
 
 RULE = "inspect@0.3.264"
@@ -139,9 +140,7 @@ def test_the_alarm_says_what_was_cut_and_between_what_the_score_lies() -> None:
     texts = [written("?", LENGTH)] * 21 + [written("B")] * 79
     _, statuses = judged(reads(8192), texts, np.ones(100, dtype=np.bool_), decisions(*[1.0] * 100))
     counts = answer_counts(statuses, reads(8192))
-    assert counts.bounds_text(0.682, 0.889) == (
-        "21 % of the answers were cut after 8,192 tokens: the score lies between 68.2 and 88.9"
-    )
+    assert counts.bounds_text(0.682, 0.889) == Gist("21 % ... 8,192 tokens: ... 68.2 and 88.9")
     assert (counts.cut, counts.share, counts.limit) == (21, 0.21, 8192)
     assert answer_counts(statuses[21:], reads(8192, thought_tokens=100)).bounds_text(0.5, 0.5) == ""
 

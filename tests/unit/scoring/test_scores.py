@@ -35,6 +35,7 @@ from choicewise.scoring.scores import (
     tokens,
     words,
 )
+from tests.helpers.messages import Gist
 from tests.helpers.observed import Row, continuations, random_items, random_rows, row
 
 Items = list[list[Row]]
@@ -113,7 +114,7 @@ def test_pmi_refuses_to_run_without_null_continuations() -> None:
     observed = continuations([[row(" a", -1.0), row(" b", -2.0)]])
     with pytest.raises(UsageError, match="null context"):
         SCORES["pmi"](observed)
-    with pytest.raises(UsageError, match="1 continuations after the null context for 2 choices"):
+    with pytest.raises(UsageError, match="1 continuations .* 2 choices"):
         SCORES["pmi"](observed, continuations([[row(" a", -1.0)]]))
 
 
@@ -403,7 +404,7 @@ def test_only_a_row_without_the_score_lacks_something() -> None:
     rows = continuations([[row(" a"), row(" b"), row(" c"), row(" d", -3.0)]])
     observed = replace(rows, totals=totals, token_counts=lengths)
     told = [LACKS[code] for code in lacking(SCORES["token_mean"], observed, None)]
-    assert [text.partition(";")[0] for text in told] == ["", "the log has no token counts", "", ""]
+    assert [text.partition(";")[0] for text in told] == ["", Gist("token counts"), "", ""]
     assert not lacking(SCORES["token_mean"], rows, None).any()
 
 

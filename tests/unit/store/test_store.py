@@ -24,6 +24,7 @@ from choicewise.store import tables
 from choicewise.util import files as atomic
 from choicewise.util.files import disk_errors, new_file, new_folder, write_text
 from choicewise.util.jsonio import json_digest
+from tests.helpers.messages import Gist
 from tests.helpers.protocols import mmlu_protocol
 
 ITEM = records.ItemRow(0, "test", "q", "s", "?", ["a", "b"], [1], "{}")
@@ -183,11 +184,8 @@ def test_the_difference_to_another_measurement_is_named_with_both_ways_on(tmp_pa
     }
     with store.open_folder(tmp_path, replace(MANIFEST, **there), {}):
         pass
-    ways = "continue there with the old selection, or choose another folder"
-    reason = f"(selection limit is 2 there and 3 here); {ways}"
-    assert_refused(
-        tmp_path, re.escape(reason), **{**there, "selection": records.Selection(limit=3)}
-    )
+    reason = r"\(selection limit is 2 there and 3 here\); .* old selection, .* another folder"
+    assert_refused(tmp_path, reason, **{**there, "selection": records.Selection(limit=3)})
     reason = "(dataset digest is 0123456789ab there and ffffffffffff here);"
     assert_refused(
         tmp_path, re.escape(reason), **{**there, "dataset": records.DatasetRecord("d", "f" * 64)}
@@ -316,7 +314,7 @@ def test_a_damaged_item_table_is_named_and_a_continued_run_writes_it_again(
     assert tables.read_items(filled, found).to_pylist() == [ITEM._asdict()]
     damage_file(filled / "items.parquet", damage)
     before = state(filled)
-    with pytest.raises(StoreError, match=r"items\.parquet.*evaluate again into a new folder"):
+    with pytest.raises(StoreError, match="items\\.parquet.*evaluate again"):
         tables.read_items(filled, found)
     if damage == "a folder":
         assert_refused(filled, r"items\.parquet can't be written")
@@ -383,7 +381,7 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
     for listed in (tables.fingerprint(b""), None):
         with pytest.raises(StoreError, match="was changed"):
             tables.read_table(path, records.ITEMS, listed)
-    with pytest.raises(StoreError, match="has the schema of another version"):
+    with pytest.raises(StoreError, match="schema of another version"):
         tables.read_table(path, tables.SCHEMAS["spans"], tables.fingerprint(path.read_bytes()))
     files = tables.write_block(tmp_path, "00000", TABLES)
     block = records.BlockRecord(
@@ -397,7 +395,7 @@ def test_a_table_is_read_only_with_the_fingerprint_and_schema_that_are_wanted(
     )
     folder = tmp_path / "blocks" / "00000"
     (folder / "observations.parquet").rename(folder / "spans.parquet")
-    with pytest.raises(StoreError, match="has the schema of another version"):
+    with pytest.raises(StoreError, match="schema of another version"):
         tables.read_blocks(tmp_path, [block], "spans")
 
 
@@ -449,9 +447,9 @@ def test_a_new_file_or_folder_is_there_only_when_complete(filled: Path, tmp_path
         ),
         (
             '{"format": "choicewise-run", "version": 2}',
-            "has version 2 .*evaluate again into a new folder",
+            "has version 2 .*evaluate again",
         ),
-        ('{"format": "choicewise-run"}', "has version None .*evaluate again into a new folder"),
+        ('{"format": "choicewise-run"}', "has version None .*evaluate again"),
         ('{"format": "choicewise-run", "version": 3}', "field model is missing"),
         (None, "choicewise run"),
     ],
@@ -460,7 +458,7 @@ def test_a_manifest_that_cannot_be_used_is_refused(
     tmp_path: Path, content: str | None, reason: str
 ) -> None:
     (tmp_path / "manifest.json" if content else tmp_path / "file").write_text(content or "")
-    with pytest.raises(StoreError, match="is not a run folder"):
+    with pytest.raises(StoreError, match="not a run folder"):
         store.read_manifest(tmp_path / "file")
     with pytest.raises(StoreError, match=reason):
         store.read_manifest(tmp_path)
@@ -491,8 +489,8 @@ def test_the_wrong_field_of_a_manifest_is_named(
     path.write_text(json.dumps(content))
     with pytest.raises(StoreError, match=re.escape(f"{path} is damaged: {reason}")) as error:
         store.read_manifest(filled)
-    advice = f"; `cp {filled / 'manifest.copy.json'} {path}` restores it; or evaluate again into a new folder"
-    assert str(error.value).endswith(advice)
+    advice = f"; `cp {filled / 'manifest.copy.json'} {path}` restores it; ... evaluate again"
+    assert str(error.value) == Gist(advice)
 
 
 def test_a_manifest_is_plain_json_and_read_back_as_written(tmp_path: Path) -> None:

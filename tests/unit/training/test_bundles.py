@@ -333,7 +333,7 @@ SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "unknown key": (
         lambda table: _set(table, "key", "0" * 32),
-        "1 key is not in the bundle: 0000",
+        "1 key .* bundle: 0000",
     ),
     "other token": (
         lambda table: _set(table, "token_id", 7),
@@ -396,7 +396,7 @@ SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "null": (lambda table: _set(table, "logprob", None), "1 row without logprob"),
     "text": (
         lambda table: _all(table.cast(table.schema), "key", "x"),
-        "1 key is not in the bundle: x",
+        "1 key .* bundle: x",
     ),
     "no column": (
         lambda table: table.drop_columns(["place"]),
@@ -404,7 +404,7 @@ SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "short list": (
         lambda table: in_lists(table[1:]),
-        r"1 list has the wrong length: [0-9a-f]{32} \(",
+        r"1 list .* length: [0-9a-f]{32} \(",
     ),
     "list in another order": (
         lambda table: in_lists(table.sort_by([("key", "ascending"), ("token_id", "descending")])),
@@ -432,7 +432,7 @@ def test_sums_of_another_number_of_tokens_are_refused(
     span, label = len(sums) - 1, 0
     cases = {
         r"1 sum counts other tokens: [0-9a-f]{32} \(999 of": _set(sums, "num_tokens", 999, span),
-        "1 sum of a label has no token_id": _set(sums, "token_id", None, label),
+        "1 sum .* label .* token_id": _set(sums, "token_id", None, label),
         "1 sum is given twice": pa.concat_tables([sums, sums[span:]]),
         "is answered twice": pa.concat_tables([sums, sums[:1]]),
         "tokens? of 1 row ha(s|ve) no answer": sums[:-1],
@@ -450,8 +450,8 @@ def test_what_lies_beside_answers_is_needed(
 ) -> None:
     cases: dict[str, dict[str, Any]] = {
         f"answers the requests ffffffffffff, .* holds {bundle.digest[:12]}": {"requests": "f" * 64},
-        "does not name the model": {"model": ""},
-        "does not name the answered requests": {"requests": None},
+        "name the model": {"model": ""},
+        "name the answered requests": {"requests": None},
     }
     for said, about in cases.items():
         with pytest.raises(DataError, match=said):
@@ -471,7 +471,7 @@ def test_what_lies_beside_answers_is_needed(
 
 
 def test_a_bundle_that_was_changed_is_refused(bundle: Bundle, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is not a bundle of requests"):
+    with pytest.raises(StoreError, match="bundle of requests"):
         open_bundle(tmp_path)
     copy = copytree(bundle.path, tmp_path / "copy")
     rows, record = copy / ROWS, json.loads((copy / BUNDLE).read_text())
@@ -496,13 +496,13 @@ def _span(start: int | None, stop: int | None) -> list[dict[str, int | None]]:
 STRANGE: dict[str, tuple[dict[str, Any], str]] = {
     "a span beyond its row": (
         {"spans": _span(0, 2**31 - 1)},
-        "row 1 .*: a span is not within its tokens",
+        "row 1 .*: a span .* its tokens",
     ),
-    "a span before its row": ({"spans": _span(-5, 1)}, "row 1 .*: a span is not within its tokens"),
-    "an empty span": ({"spans": _span(1, 1)}, "row 1 .*: a span is not within its tokens"),
+    "a span before its row": ({"spans": _span(-5, 1)}, "row 1 .*: a span .* its tokens"),
+    "an empty span": ({"spans": _span(1, 1)}, "row 1 .*: a span .* its tokens"),
     "a span that repeats": (
         {"spans": _span(0, 2) * 9},
-        "row 1 .*: a span overlaps the one before it",
+        "row 1 .*: a span overlaps",
     ),
     "a span without an end": ({"spans": _span(1, None)}, "row 1 .*: a span is null"),
     "no span where one belongs": ({"spans": [None]}, "row 1 .*: a span is null"),
@@ -510,9 +510,9 @@ STRANGE: dict[str, tuple[dict[str, Any], str]] = {
     "nothing asked": ({"spans": [], "label_ids": []}, "row 1 .*: no token is scored"),
     "no key": ({"key": None}, "row 1 .*: key is null"),
     "no tokens": ({"input_ids": None}, "row 1 .*: input_ids is null"),
-    "no token": ({"input_ids": [1, None, 2]}, "row 1 .*: a token is null or negative"),
-    "a negative token": ({"input_ids": [1, -7, 2]}, "row 1 .*: a token is null or negative"),
-    "no label": ({"label_ids": [None]}, "row 1 .*: a label is null or negative"),
+    "no token": ({"input_ids": [1, None, 2]}, "row 1 .*: a token is null"),
+    "a negative token": ({"input_ids": [1, -7, 2]}, "row 1 .*: a token .* negative"),
+    "no label": ({"label_ids": [None]}, "row 1 .*: a label is null"),
     "labels elsewhere": (
         {"label_ids": [5], "label_at": 1},
         "row 1 .*: label_at is not the place",
@@ -547,7 +547,7 @@ def test_rows_that_cannot_be_asked_are_refused_by_number(
 
 def test_a_bundle_that_counts_its_rows_otherwise_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     rows = pq.read_table(bundle.path / ROWS).to_pylist()
-    with pytest.raises(StoreError, match="several rows with one key"):
+    with pytest.raises(StoreError, match="several rows .* one key"):
         open_bundle(forge(bundle, tmp_path / "twice", [*rows, rows[0]]))
     with pytest.raises(StoreError, match="states longest 1, but"):
         open_bundle(forge(bundle, tmp_path / "longest", rows, longest=1))
@@ -570,7 +570,7 @@ def test_observations_of_other_tokens_than_the_rows_are_refused(
         return _set(read, "tokens", None) if schema == OBSERVATIONS else read
 
     monkeypatch.setattr("choicewise.extensions.training.bundles.answers.read_table", cut)
-    with pytest.raises(StoreError, match="has other tokens than the rows of the bundle"):
+    with pytest.raises(StoreError, match="has other tokens"):
         write_run(bundle, answers, tmp_path / "run")
 
 

@@ -19,7 +19,7 @@ def test_a_folder_has_one_writer_and_the_second_one_damages_nothing(tmp_path: Pa
     with new_folder(out) as partial:
         (partial / "first").write_text("")
         with (
-            pytest.raises(StoreError, match=f"another process is writing to {out}; wait for it"),
+            pytest.raises(StoreError, match=f"process is writing to {out}; wait for it"),
             new_folder(out),
         ):
             pass
@@ -91,7 +91,7 @@ def test_dots_in_texts_are_no_key() -> None:
     "counts", ["[1e308, 1e308]", f"[1{'0' * 400}, 1]", "[-1, 1]", "[NaN, 1]", "[true, 1]"]
 )
 def test_counts_of_people_that_no_question_has_are_an_error(counts: str) -> None:
-    with pytest.raises(DataError, match="it must be a list of counts from 0 to 1,000,000,000,000"):
+    with pytest.raises(DataError, match="list of counts .* 1,000,000,000,000"):
         people_counts("q1", counts, 2)
 
 

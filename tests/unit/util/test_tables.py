@@ -52,9 +52,7 @@ def test_the_memory_of_a_table_is_known_before_it_is_read(monkeypatch: pytest.Mo
     assert 8 * 3000 <= unpacked(file, ["number"]) <= 3 * 8 * 3000
     assert unpacked(file, []) == 0
     monkeypatch.setattr(module, "AT_ONCE", TABLE.nbytes * 3 // 4)
-    with pytest.raises(
-        Refused, match=r"it would take [\d,]+ bytes of memory; at most 2,0\d\d,000 are used"
-    ):
+    with pytest.raises(Refused, match=r"[\d,]+ bytes of memory; .* 2,0\d\d,000"):
         unpacked(file)
     assert unpacked(file, whole=False) >= TABLE.nbytes  # no row group is too much
     monkeypatch.setattr(module, "IN_ALL", TABLE.nbytes // 2)
@@ -70,7 +68,7 @@ def test_a_damaged_file_is_refused() -> None:
         unpacked(io.BytesIO(holed))
     with pytest.raises(Refused, match="its footer is damaged"):
         unpacked(io.BytesIO(b"\0" * 100 + content[-8:]))
-    with pytest.raises(Refused, match="its footer has more than 10,000,000 bytes"):
+    with pytest.raises(Refused, match="its footer .* 10,000,000 bytes"):
         open_parquet(io.BytesIO(b"\0" * 10_000_100 + (10_000_001).to_bytes(4, "little") + b"PAR1"))
     with pytest.raises(pa.ArrowException):
         open_parquet(io.BytesIO(b"no Parquet file"))

@@ -139,7 +139,7 @@ def test_check_prints_paths_and_noise(model: LocalModel, monkeypatch: pytest.Mon
     monkeypatch.setattr("choicewise.models.load.load_model", lambda *args, **kwargs: model)
     shown = choicewise("check", "--model", "x").stdout
     assert "takes the path 'tree'" in shown
-    assert "batch padded on the left" in shown
+    assert "padded on the left" in shown
     assert "Noise of a token" in shown
     content = json.loads(choicewise("check", "--model", "x", "--json").stdout)
     assert content["trials"][0]["rung"] == "tree"

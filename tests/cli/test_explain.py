@@ -254,7 +254,7 @@ def test_a_total_is_the_sum_that_is_scored(tmp_path: Path, boundary: str) -> Non
         found.decided[0].scores
     )
     told = "\n".join(explanation_lines(found))
-    assert ("nats added for the text after" in told) == (boundary == "word")
+    assert ("nats added for" in told) == (boundary == "word")
 
 
 def test_what_a_reading_asks_beside_the_prompt_is_shown(tmp_path: Path) -> None:

@@ -197,11 +197,11 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("gpt2", "the Hub has it as openai-community/gpt2"),
-        ("pythia-70m", "on the Hub as ORG/pythia-70m"),
+        ("gpt2", "openai-community/gpt2"),
+        ("pythia-70m", "ORG/pythia-70m"),
         (
             "https://huggingface.co/EleutherAI/pythia-70m",
-            "the model is called EleutherAI/pythia-70m: name it so",
+            "called EleutherAI/pythia-70m: ",
         ),
         (
             "https://huggingface.co/EleutherAI/pythia-70m/tree/step1",
@@ -209,7 +209,7 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
         ),
         (
             "https://huggingface.co/datasets/cais/mmlu",
-            "cais/mmlu is a dataset on the Hub, and no model",
+            "cais/mmlu is a dataset",
         ),
         ("packed", "packed/a.gguf has only 0 bytes"),
         ("packed/a.gguf", "packed/a.gguf has only 0 bytes"),
@@ -228,19 +228,19 @@ def test_a_model_that_is_named_otherwise(quiz: Path, model: str, says: str) -> N
     [
         (
             "https://huggingface.co/datasets/cais/mmlu",
-            "the dataset is called cais/mmlu: name it so",
+            "dataset is called cais/mmlu: ",
         ),
         (
             "https://huggingface.co/datasets/cais/mmlu/viewer/anatomy/test",
-            "the dataset is called cais/mmlu:anatomy",
+            "is called cais/mmlu:anatomy",
         ),
         (
             "https://hf.co/datasets/cais/mmlu/blob/abc/README.md?raw=1",
-            "the dataset is called cais/mmlu@abc",
+            "is called cais/mmlu@abc",
         ),
         (
             "https://huggingface.co/EleutherAI/pythia-70m",
-            "EleutherAI/pythia-70m is a model on the Hub, and no dataset",
+            "EleutherAI/pythia-70m is a model",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_run_that_was_begun_by_no_line_names_its_parts(data: Path, tmp_path: P
     shown = choicewise("ladder", *ends, tmp_path / "run")
     line = "choicewise run --model fake:hash --data data --protocol mmlu/original..mmlu/helm --subject trees --limit 2"
     assert line in shown.stdout
-    assert "note: this run has no paths" in shown.stderr
+    assert "run has no paths" in shown.stderr
 
 
 @pytest.mark.costly("three ladders and two runs")
@@ -126,14 +126,14 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
         (
             "mmlu/original mmlu/original RUN",
             UsageError,
-            "mmlu/original and mmlu/original are the same protocol",
+            "mmlu/original are the same",
         ),
         (
             "mmlu/harness-v0 mmlu/harness-v0:acc_norm RUN",
             UsageError,
-            "same protocol; name two that differ",
+            "same protocol; ",
         ),
-        ("mmlu/original mmlu RUN", ProtocolError, "mmlu is several protocols; name one"),
+        ("mmlu/original mmlu RUN", ProtocolError, "mmlu is several protocols"),
         ("mmlu/original mmlu/hlem RUN", ProtocolError, "did you mean mmlu/helm"),
         (
             "mmlu/original mmlu/helm RUN",
@@ -153,7 +153,7 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
         ),
         (
             "mmlu/original mmlu/helm --model fake:hash --data DATA --out RUN --dtype float32",
-            *(UsageError, "fake:hash has no weights and has no use for --dtype"),
+            *(UsageError, "has no use for --dtype"),
         ),
     ],
 )
@@ -226,7 +226,7 @@ def test_effects_are_a_report_of_their_own(folder: Path) -> None:
     assert sum(row["pairs"] for row in changes["rows"]) == len(pairs["rows"])
     words = ["--protocol", "mmlu/original"]
     refused = choicewise("report", folder, "effects", *words, code=UsageError.exit_code)
-    assert "no two protocols in the run of fake:hash" in refused.stderr
+    assert "run of fake:hash" in refused.stderr
 
 
 def test_one_item_is_one(tmp_path: Path) -> None:

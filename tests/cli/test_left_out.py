@@ -20,6 +20,7 @@ from choicewise.results.spans import LOST
 from choicewise.store.tables import damaged_blocks
 from tests.helpers.commands import choicewise
 from tests.helpers.damage import flip, truncate
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 from tests.helpers.study import Study
 
@@ -86,7 +87,7 @@ def test_missing_items_have_their_reason(study: Study, tmp_path: Path) -> None:
     assert row.counts.missing > 0
     (why,) = row.missing_reasons
     assert (why.reason, why.count) == (
-        "the generated text does not begin with an option",
+        Gist("begin with an option"),
         row.counts.missing,
     )
 

@@ -145,7 +145,7 @@ def test_export_page_and_board_have_the_numbers_of_the_report(
 
 def test_bits_of_letters_are_said_to_say_nothing_once(folders: list[Path]) -> None:
     told = choicewise("report", *folders, "--metric", "bpb", "--all", code=0).stdout
-    assert told.count("bits per byte of letters") == 1
+    assert told.count("byte of letters") == 1
     brier = choicewise("report", *folders, "--metric", "brier", "--all", code=0).stdout
     assert "of letters" not in brier
     texts = ["--protocol", NAMES[1], "--metric", "bpb"]
@@ -184,7 +184,7 @@ def test_charts_of_shares_take_no_metric(folders: list[Path], tmp_path: Path) ->
     done = choicewise(
         "plot", folders[0], "strip", "--metric", "bpb", "--out", tmp_path / "strip.svg"
     )
-    assert (done.code, "strip has no use for --metric" in done.stderr) == (2, True)
+    assert (done.code, "no use for --metric" in done.stderr) == (2, True)
 
 
 def test_a_run_without_accuracies_shows_its_numbers_and_how_to_get_them(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from choicewise.running.work import Work
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze", "mmlu/helm"]
@@ -180,7 +181,7 @@ def test_reasons_with_one_count_have_a_line_each() -> None:
     lines = plan_lines(planned, HashModel())
     assert lines[3:] == [
         "missing 3        the context is empty",
-        "missing 3        a choice is longer than the window",
+        Gist("missing 3 ... longer than the window"),
         "refused 1        no chat",
         "refused 1        no letters",
     ]

@@ -66,7 +66,7 @@ def test_signal_and_noise_over_checkpoints(runs: Path) -> None:
     assert report["trainings"] == {"org/m": [1000.0 * n for n in range(1, 7)]}
     assert {row["protocol"] for row in report["rows"]} == {*PROTOCOLS}
     told = choicewise("report", runs / "runs/m8", runs / "runs/m9", "signal", code=2).stderr
-    assert "no name says a step: fake:hash:8 and fake:hash:9" in told
+    assert "a step: fake:hash:8 and fake:hash:9" in told
 
 
 def test_a_sample_is_estimated_with_the_other_models(runs: Path) -> None:
@@ -87,6 +87,6 @@ def test_a_sample_is_estimated_with_the_other_models(runs: Path) -> None:
 
 def test_they_are_reports_of_their_own(runs: Path) -> None:
     told = choicewise("report", runs / "runs", "audit", "signal", code=2).stderr
-    assert "audit and signal are two analyses" in told
+    assert "audit and signal" in told
     told = choicewise("report", runs / "runs", "signal", "--by", "subjects", code=2).stderr
-    assert "signal has no use for --by" in told
+    assert "no use for --by" in told

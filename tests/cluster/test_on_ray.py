@@ -16,6 +16,7 @@ from choicewise.bundled import MODELS
 from choicewise.errors import install_line
 from choicewise.store.folder import read_sweep
 from tests.cluster.commands import FAKE, PYTHON_PATH, Command, Reins, held, living, started, table
+from tests.helpers.messages import Gist
 from tests.helpers.processes import eventually, in_session, listening
 from tests.helpers.ray_cluster import Cluster, Node, ray_cluster
 
@@ -149,9 +150,9 @@ def test_a_dead_command_leaves_nothing(
     [
         (
             "cuda",
-            "no node of the cluster has room for merrow-bpe-512: it needs 1 GPU (0 on the largest)",
+            "merrow-bpe-512: it needs 1 GPU (0 on the largest)",
         ),
-        ("cuda:1", "device cuda:1 is one of a machine; use cuda"),
+        ("cuda:1", "device cuda:1 is one"),
     ],
 )
 def test_a_cluster_that_can_never_hold_a_model(
@@ -175,9 +176,8 @@ def test_no_cluster_that_answers(
     with fake(cluster, tmp_path, **environment) as command:
         assert command.code() == 2
         address = environment.get("RAY_ADDRESS", cluster.address)
-        assert (
-            f"error: RAY_ADDRESS is {address}, and no cluster answers there {reason}" in command.err
-        )
+        assert f"RAY_ADDRESS is {address}" in command.err
+        assert reason in command.err
         assert "RAY_ADDRESS" in environment or "RAY_AUTH_TOKEN" in command.err
 
 
@@ -187,7 +187,7 @@ def test_without_ray_it_says_how_to_get_it(tmp_path: Path) -> None:
         tmp_path / "ray", "-c", block, *FAKE, *RAY, "--out", str(tmp_path / "run")
     ) as command:
         assert command.code() == 2
-        assert command.err == f"error: the executor ray needs Ray; run: {install_line('ray')}\n"
+        assert command.err == Gist(f"error: ... ray ... run: {install_line('ray')}")
 
 
 def test_two_drivers_share_a_cluster(
@@ -273,7 +273,7 @@ def test_failures_are_resumed(
     with started(tmp_path / "first", *line, cluster=cluster) as command:
         assert command.code() == INCOMPLETE, command.err
         assert "2 of 4 runs are missing" in command.err
-        assert "there is no model folder" in command.err
+        assert "no model folder" in command.err
         assert "Traceback" not in command.err
     failures = {cell.model: cell.failure for cell in read_sweep(tmp_path / "sweep").cells}
     assert [bool(failures[model]) for model in models] == [False, True, True, False]
@@ -332,9 +332,6 @@ def test_more_memory_than_there_is_is_said_of_that_model_alone(
         tmp_path / "ray", "sweep", str(plan), "--out", out, *RAY, cluster=cluster
     ) as command:
         assert command.code() == INCOMPLETE, command.err
-        assert (
-            "fake:oracle on bundled:merrowick failed: no node of the cluster has room for"
-            in command.err
-        )
+        assert "fake:oracle on bundled:merrowick failed: " in command.err
         assert "it needs 900000.0 GB of memory (" in command.err
     assert [cell.done for cell in read_sweep(tmp_path / "sweep").cells] == [True, False]

@@ -58,7 +58,7 @@ def test_an_array_and_its_merge_are_the_run_of_one_process(
     (tmp_path / "one.sh").write_text(first)
     bash("sbatch one.sh")
     refused = bash("sbatch --array=3 array.sh", code=1)  # of a whole that it does not know
-    assert "the array of this task (--array from 3 to 3, 1 in all) is a part of another" in refused
+    assert "--array from 3 to 3, 1 in all" in refused
     bash(SUBMIT)
     line = next(
         part

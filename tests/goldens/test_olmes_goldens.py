@@ -324,9 +324,7 @@ def test_every_subject_has_its_name_in_chinese(exam: str, subjects: int) -> None
 
 def test_a_subject_that_the_exam_has_not_and_questions_with_an_error_are_refused() -> None:
     item = Item("1", "Q", ("a", "b", "c", "d"), (0,), "agronomie")
-    with pytest.raises(
-        DataError, match="subject 'agronomie', which cmmlu has not; did you mean agronomy"
-    ):
+    with pytest.raises(DataError, match="subject 'agronomie'.* agronomy"):
         PREPARATIONS["cmmlu-subjects"](item)
     assert PREPARATIONS["redux-ok"](item) is item
     wrong = replace(item, fields={"error_type": "wrong_groundtruth"})

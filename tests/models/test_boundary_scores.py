@@ -189,7 +189,7 @@ def test_score_tells_counts_and_flags() -> None:
     assert [one["merged"] for one in found] == [True] * 3
     flags = [(one["bos"], one["unknown"], one["noncanonical"], one["lossy"]) for one in found]
     assert (flags, [one["words"] for one in found]) == ([(1, 0, False, False)] * 3, [1, 1, 3])
-    with pytest.raises(ProtocolError, match="it must be one of joint"):
+    with pytest.raises(ProtocolError, match="one of joint"):
         score_texts(real_model(), *QUESTION, boundary="healed")
     with pytest.raises(ModelError, match="begins inside a word"):
         score_texts(real_model(), "Once upon (", ["a"], boundary="word")

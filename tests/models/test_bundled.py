@@ -120,9 +120,7 @@ def test_what_is_bundled_has_names() -> None:
     assert open_dataset("bundled:merrowick").digest == open_dataset(BENCHMARK).digest
     with pytest.raises(DataError, match="bundled:x.*bundled:merrowick"):
         open_dataset("bundled:x")
-    with pytest.raises(
-        ModelError, match="bundled:x is not a model; the bundled ones are bundled:merrow-bpe-2048, "
-    ):
+    with pytest.raises(ModelError, match="bundled:x .* bundled:merrow-bpe-2048, "):
         load_model("bundled:x")
     for folder in MODELS:
         assert load_model(f"bundled:{folder.name}").digest == load_model(folder).digest

@@ -118,7 +118,7 @@ def test_more_layers_than_described_are_refused(folder: Path) -> None:
     held = CONFIG["num_hidden_layers"]
     fewer = CONFIG | {"num_hidden_layers": held - 1}
     (folder / "config.json").write_text(json.dumps(fewer))
-    message = f"describes {held - 1} layers, but the weights hold {held}; set its number of layers to {held}"
+    message = f"{held - 1} layers, .* {held}; .* to {held}"
     with pytest.raises(ModelError, match=message):
         load_model(folder, device="cpu")
     (folder / "config.json").write_text(json.dumps(fewer | {"num_nextn_predict_layers": 1}))
@@ -127,10 +127,10 @@ def test_more_layers_than_described_are_refused(folder: Path) -> None:
 
 LIES = {
     "num_hidden_layers": (100_000, "has num_hidden_layers = 100,000"),
-    "vocab_size": (10_000_000, "describes a model of .* numbers, but the weights hold at most"),
+    "vocab_size": (10_000_000, "describes a model .* at most"),
     "intermediate_size": (
         10**9,
-        "describes a model of .* numbers, but the weights hold at most",
+        "describes a model .* at most",
     ),
 }
 
@@ -168,9 +168,7 @@ def test_files_that_may_not_be_read_are_named(
         monkeypatch.setattr(os, "geteuid", lambda: 65534)
         os.seteuid(65534)
     try:
-        with pytest.raises(
-            ModelError, match=r"can't be read: Permission denied; chmod -R u\+rX"
-        ) as caught:
+        with pytest.raises(ModelError, match=r"Permission denied; chmod -R u\+rX") as caught:
             load_model(shared_folder, device="cpu")
         assert str(shared_folder) in str(caught.value)
     finally:

@@ -260,7 +260,7 @@ def test_a_model_refuses_what_it_would_answer_wrongly(shared_data: Path) -> None
     for question, reason in (
         (
             Span(tokens[:5], tokens[5:]),
-            "10 tokens exceed the window of aidreams260K \\(8\\)",
+            "10 tokens .* aidreams260K \\(8\\)",
         ),
         (Generation(tokens[:8], 2), "exceed"),
         (Span(tokens[:1], ids(512)), "token 512, .* only 512"),
@@ -308,7 +308,7 @@ def swapped(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         (
             "config.json",
             swapped(b'"llama"', b'"no-such"'),
-            "can't be loaded as a causal language model",
+            "as a causal language",
         ),
         ("config.json", swapped(b'"num_hidden_layers": 4', b'"num_hidden_layers": 5'), "be random"),
         (
@@ -393,16 +393,13 @@ def test_load_runs_an_implementation_of_transformers_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        *(({name: 0}, f"{name} is 0 tokens; .* at least 1") for name in ("window", "batch_tokens")),
         *(
-            ({name: 0}, f"{name} is 0 tokens; it must be at least 1")
-            for name in ("window", "batch_tokens")
-        ),
-        *(
-            ({name: -5}, f"{name} is -5 tokens; it must be at least 1")
+            ({name: -5}, f"{name} is -5 tokens; .* at least 1")
             for name in ("window", "batch_tokens")
         ),
         ({"dtype": "int8"}, "float32, bfloat16, float16, auto"),
-        ({"device": "gpu"}, "device is 'gpu'; it must be cpu, cuda"),
+        ({"device": "gpu"}, "device is 'gpu'; .* cpu, cuda"),
         ({"device": ""}, "device is ''; it must be cpu"),
         (
             {"device": "cuda:99"},
@@ -430,8 +427,8 @@ def test_load_refuses_impossible_options(
             "no model folder gpt2; .* openai-community/gpt2",
         ),
         ("my-model", "pass a folder"),
-        ("org/model-7B", "no folder of that name here, and it is not"),
-        (__file__, "it is a file; pass the folder"),
+        ("org/model-7B", "folder of that name"),
+        (__file__, "is a file; pass"),
         ("tiny-q4.GGUF", "tiny-q4.GGUF; check the path.*ORG/NAME:FILE.gguf"),
     ],
 )
@@ -592,7 +589,7 @@ def test_a_converted_tokenizer_splits_as_the_original(
     assert [tokens.tolist() for tokens in encoded] == theirs(list(SPLIT_TEXTS)).input_ids
 
 
-OTHERWISE = r"splits 'the old bell' differently .* token 0 .* not \['▁the', '▁old'"
+OTHERWISE = "'the old bell' .* token 0 .* not \\['▁the', '▁old'"
 
 
 def test_a_conversion_that_splits_otherwise_is_an_error_with_an_example(

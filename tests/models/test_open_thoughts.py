@@ -75,7 +75,7 @@ def test_what_a_template_leaves_open_and_how_it_closes_it(name: str, thinking: b
 def test_a_template_that_does_not_show_how_a_thought_ends_closes_none() -> None:
     chat = ChatTemplate(R1, {})
     assert chat.opens() == "<think>"
-    with pytest.raises(ModelError, match="does not show how it ends a thought"):
+    with pytest.raises(ModelError, match="ends a thought"):
         chat.closing()
 
 
@@ -89,7 +89,7 @@ def test_letters_of_a_real_model_are_refused_or_closed_by_the_templates_own_byte
     model = load_model(folder)
     asked = {"model": model, "data": data, "limit": 1}
     letters = {"shots": 0, "chat": "message"}
-    with pytest.raises(ModelError, match="ends in an open thought"):
+    with pytest.raises(ModelError, match="in an open thought"):
         evaluate(**asked, protocols={"p": mmlu_protocol(**letters)}, out=tmp_path / "refused")
     told = {"closed": {"thought": "close"}, "told": {"template": "enable_thinking=false"}}
     protocols = {name: mmlu_protocol(**letters, **axes) for name, axes in told.items()}

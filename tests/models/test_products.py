@@ -81,9 +81,9 @@ def test_only_plain_linear_layers_change_and_copies_keep_their_weights() -> None
 def test_a_run_keeps_one_library(tmp_path: Path) -> None:
     run_with(tmp_path, ONEDNN)
     assert open_run(tmp_path).manifest.model.products == ONEDNN
-    with pytest.raises(StoreError, match="set the option products to onednn") as refused:
+    with pytest.raises(StoreError, match="option products to onednn") as refused:
         run_with(tmp_path, TORCH)
-    assert "products is onednn there and torch here" in str(refused.value)
+    assert "onednn there and torch" in str(refused.value)
     run_with(tmp_path, ONEDNN)
 
 

@@ -40,6 +40,7 @@ from choicewise.running.plan import unique_tokens
 from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
 from tests.helpers import answers
 from tests.helpers.answers import ids
+from tests.helpers.messages import Gist
 from tests.helpers.observed import continuations, row
 from tests.helpers.protocols import mmlu_protocol
 from tests.helpers.set_mask import set_logprobs
@@ -384,7 +385,7 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
         reading="masked", shots=0, choices=None, question="{question}", continuation="{choice}"
     )
     model = HashModel()
-    for window, missing in ((12, None), (11, "do not fit the window")):
+    for window, missing in ((12, None), (11, "fit the window")):
         model.window = window
         asking = PreparedBlock()
         request = render(protocol, Item("1", "question", ("abc",), (0,)), ())
@@ -398,7 +399,7 @@ def test_a_span_as_long_as_the_window_has_a_loss_and_a_longer_or_empty_one_is_mi
     )
     empty, other = block.spans
     assert (empty.key, other.missing) == (None, None)
-    assert empty.missing == "an empty choice has no hidden state to compare"
+    assert empty.missing == Gist("no hidden state")
 
 
 def test_observe_gives_a_row_per_question() -> None:
@@ -620,17 +621,17 @@ def test_marginal_and_vote_by_hand() -> None:
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"chains": 0}, "needs chains, the number of chains"),
+        ({"chains": 0}, "needs chains"),
         ({"chains": None}, "needs chains"),
-        ({"new_tokens": 0}, "needs new_tokens, the most tokens to generate"),
-        ({"seed": None}, "draws at random and needs a seed"),
+        ({"new_tokens": 0}, "needs new_tokens"),
+        ({"seed": None}, "needs a seed"),
         ({"separator": ""}, "separator can't be empty"),
-        ({"proposal": ""}, "the text after every chain"),
-        ({"proposal": " {choice}?"}, "one proposal for all options"),
+        ({"proposal": ""}, "text after every chain"),
+        ({"proposal": " {choice}?"}, "one proposal for all"),
         ({"fit": "cut-start"}, "takes fit drop-last-shot or refuse, not cut-start"),
         ({"boundary": "heal"}, "boundary heal corrects log-likelihoods"),
         ({"score": "sum"}, "has no score sum; it has marginal, vote"),
-        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no use for it"),
+        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no"),
     ],
 )
 def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> None:
@@ -642,9 +643,7 @@ def test_a_model_that_samples_nothing_is_refused(tmp_path: Path) -> None:
     class Scorer(HashModel):
         supports = HashModel.supports - {Sampling}
 
-    with pytest.raises(
-        ModelError, match="does not support Sampling, which reading chain-of-thought needs"
-    ):
+    with pytest.raises(ModelError, match="support Sampling, .* chain-of-thought"):
         evaluate(model=Scorer(), data=CHAIN_QUIZ, protocols=SHORT, out=tmp_path)
 
 
@@ -690,9 +689,7 @@ def test_a_proposal_that_shares_a_token_with_the_question_is_missing() -> None:
         asking, protocol, [render(protocol, Item("1", "a", ("a", "b"), (0,)), ())], ToyModel()
     )
     reasons = [row.missing for row in asking.spans if row.choice >= 0]
-    assert (
-        reasons == ["the proposal shares a token with the question; begin it with a line break"] * 2
-    )
+    assert reasons == [Gist("shares a token ... line break")] * 2
 
 
 def test_the_explanation_shows_the_chains_and_what_stands_behind_them(whole: Run) -> None:
@@ -707,7 +704,7 @@ def test_the_explanation_shows_the_chains_and_what_stands_behind_them(whole: Run
         (" \nTherefore, the answer is", " (A)")
     }
     assert "".join(token.text for token in behind[0].tokens) == " (A)"
-    assert "after the chain of the same part" in list(explanation_lines(told))
+    assert Gist("after the chain") in list(explanation_lines(told))
 
 
 class Brief(HashModel):

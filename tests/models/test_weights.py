@@ -107,9 +107,9 @@ def test_another_base_model_is_told_and_other_shapes_are_an_error(
     line = ("score", "--model", str(BASE), "--context", "a", "--choice", "b", "--json", "--adapter")
     assert "was trained for somebody/another-model, not" in choicewise(*line, other, code=0).stderr
     for axes, reason in (
-        ({"r": 8}, "does not fit the model \\(other shapes than the model: .* has shape"),
-        ({"target_modules": ["nowhere"]}, "can't be put into the model: .*nowhere"),
-        ({"target_modules": ["q_proj"]}, "does not fit the model \\(no place in the model"),
+        ({"r": 8}, "fit the model \\(.* has shape"),
+        ({"target_modules": ["nowhere"]}, "put into the model: .*nowhere"),
+        ({"target_modules": ["q_proj"]}, "fit the model \\(no place"),
     ):
         with pytest.raises(ModelError, match=reason):
             load_model(BASE, adapter=changed(lora, tmp_path / reason[-9:], **axes)).check(0)
@@ -120,7 +120,7 @@ def test_an_adapter_that_is_not_all_there_is_an_error(lora: Path, tmp_path: Path
     tensors = load_file(folder / WEIGHTS)
     del tensors[min(tensors)]
     save_file(tensors, folder / WEIGHTS)
-    with pytest.raises(ModelError, match="does not fit the model \\(missing: .*; 1 in all"):
+    with pytest.raises(ModelError, match="fit the model \\(missing: .*; 1 in all"):
         load_model(BASE, adapter=folder).check(0)
     (folder / WEIGHTS).write_bytes((lora / WEIGHTS).read_bytes()[:-10])
     with pytest.raises(ModelError, match="should have .* bytes"):
@@ -260,7 +260,7 @@ def test_types_of_weights(
         ({"quant_method": "tomorrow"}, "'tomorrow'.* use a newer one"),
         (
             {"quant_method": "awq", "bits": 4},
-            "which needs gptqmodel and accelerate; run: pip install gptqmodel acc",
+            "needs gptqmodel and accelerate; .*pip install gptqmodel acc",
         ),
     ],
 )

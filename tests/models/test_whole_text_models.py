@@ -203,9 +203,9 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
     assert "constrained_greedy" not in row
     (causal,) = score(HashModel(), "What?", [" fish"]).to_pylist()
     assert causal["reading"] == "loglikelihood"
-    with pytest.raises(ProtocolError, match="takes boundary lcp or count, not heal"):
+    with pytest.raises(ProtocolError, match="boundary lcp or count, not heal"):
         score(folder, "What?", [" a"], boundary="heal")
-    with pytest.raises(ProtocolError, match="no reading of texts is called 'pll'"):
+    with pytest.raises(ProtocolError, match="reading of texts .* 'pll'"):
         score(folder, "What?", [" a"], reading="pll")
     folder = saved_model("t5")
     (row,) = score(folder, "What do herons catch?", [" small fishes"]).to_pylist()
@@ -217,7 +217,7 @@ def test_score_says_how_it_read_and_leaves_out_what_has_no_meaning(saved_model: 
     assert row["first_token"] == pytest.approx(expected[0], abs=2e-4)
     null = sum(decoded_plainly(folder, "</s>", " small fishes", False))
     assert row["pmi"] == pytest.approx(sum(expected) - null, abs=4e-4)
-    with pytest.raises(ProtocolError, match="takes boundary separate, not lcp"):
+    with pytest.raises(ProtocolError, match="boundary separate, not lcp"):
         score(folder, "What?", [" a"], boundary="lcp")
 
 
@@ -266,9 +266,7 @@ def test_a_small_batch_gives_the_same(saved_model: Saved) -> None:
     ):
         np.testing.assert_allclose(left.logprobs, right.logprobs, atol=2e-4)
     assert plain.selfcheck is None
-    with pytest.raises(
-        ModelError, match="rung is 'flex'; for MaskedLM it must be one of auto, padded, plain"
-    ):
+    with pytest.raises(ModelError, match="rung is 'flex'; .* auto, padded, plain"):
         FolderModel(folder, device="cpu", rung="flex").local  # noqa: B018
 
 
@@ -299,7 +297,7 @@ def test_wrong_padding_means_one_at_a_time(
         (
             "",
             "masked-lm",
-            "fake:hash does not support Blanks, which reading pseudo-loglikelihood needs",
+            "support Blanks, .* pseudo-loglikelihood",
         ),
     ],
 )
@@ -322,8 +320,8 @@ def test_others_refuse_each_other(
     [
         ("bert", Blanks(ids(5000), ids(0), ids(1), 4), "uses token 5000, .* only"),
         ("bert", Blanks(ids(*[0] * 200), ids(0), ids(1), 4), "200 tokens exceed the window"),
-        ("bert", Span(ids(0), ids(0)), "is a masked model and can't answer Span"),
-        ("bart", Span(ids(5), ids(5)), "is an encoder-decoder and can't answer Span"),
+        ("bert", Span(ids(0), ids(0)), "masked model .* Span"),
+        ("bart", Span(ids(5), ids(5)), "encoder-decoder .* Span"),
         ("bart", Rendition(ids(5), ids(5000)), "uses token 5000"),
         ("bart", Rendition(ids(*[0] * 129), ids(5)), "129 tokens exceed the window"),
     ],
@@ -348,7 +346,7 @@ def test_a_text_or_continuation_without_room_is_missing_with_its_reason(
     assert {row.counts.missing for row in run.rows()} == {1}
     (reason,) = {reason.reason for row in run.rows() for reason in row.missing_reasons}
     assert "too long" in reason
-    with pytest.raises(ModelError, match=r"tokens do not fit the window"):
+    with pytest.raises(ModelError, match="fit the window"):
         score(saved_model("bert"), "frog " * 300, [" fish"])
     data = Dataset("long", {"test": (Item("1", "heron", ("fish " * 200, "dog"), (0,)),)})
     run = evaluate(
@@ -358,7 +356,7 @@ def test_a_text_or_continuation_without_room_is_missing_with_its_reason(
         out=tmp_path / "end",
     )
     assert {(row.counts.n, row.counts.missing) for row in run.rows()} == {(0, 1)}
-    assert "does not fit the window" in str([row.missing_reasons for row in run.rows()])
+    assert "fit the window" in str([row.missing_reasons for row in run.rows()])
 
 
 @pytest.mark.parametrize(("room", "missing"), [(0, 1), (1, 0)])
@@ -421,7 +419,7 @@ def test_a_model_without_a_start_and_a_tokenizer_without_a_mask_are_refused(copi
     for name in ("tokenizer.json", "tokenizer_config.json"):
         text = (folder / name).read_text(encoding="utf-8").replace("mask", "musk")
         (folder / name).write_text(text.replace("musk_token", "other_token"), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"names no token that hides others.*mask_token"):
+    with pytest.raises(ModelError, match="no token that hides.*mask_token"):
         score(folder, "What?", [" fish"])
 
 
@@ -440,7 +438,7 @@ def test_a_tokenizer_that_encloses_nothing_is_asked_so(copied: Saved, tmp_path: 
     place = ids(len(tokens) - 1)
     ((_, answer),) = model.answer([Blanks(tokens, place, place + 1, 4)])
     assert row["score"] == pytest.approx(float(answer.logprobs[0]), abs=1e-4)
-    with pytest.raises(ModelError, match="names neither a BOS nor an EOS"):
+    with pytest.raises(ModelError, match="BOS nor an EOS"):
         score(folder, "", [" fish"])
 
 

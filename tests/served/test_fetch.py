@@ -124,7 +124,7 @@ def test_rows_of_ones_own_need_no_checksums(
     monkeypatch.setenv(PLACE, str(tmp_path))
     assert [item.question for item in open_benchmark("sums").splits["test"]] == ["What is 7 + 1?"]
     assert hub.requests == []
-    with pytest.raises(DataError, match="sums holds other files; move them"):
+    with pytest.raises(DataError, match="sums holds other files"):
         fetch_benchmark("sums", tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_splits_that_are_not_there_are_named(
     declare(monkeypatch, "main", train="all/train-*.parquet")
     with pytest.raises(
         DataError,
-        match=r"no files of sums for train \(all/train-\*.parquet\); its files: all/dev-0000",
+        match=r"no files .* train \(all/train-\*.parquet\); .* all/dev-0000",
     ):
         fetch_benchmark("sums", tmp_path)
 
@@ -169,7 +169,7 @@ def test_subjects_come_from_paths_and_one_without_a_file_is_named(
     declare(monkeypatch, "main", test="{subject}.jsonl")
     sums = replace(declared.benchmark("sums"), subjects=("add", "sub"))
     monkeypatch.setattr(declared, "benchmarks", lambda: {"sums": sums})
-    with pytest.raises(DataError, match=r"no files of sums for test of sub \({subject}.jsonl\)"):
+    with pytest.raises(DataError, match=r"no files .* test of sub \({subject}.jsonl\)"):
         open_benchmark("sums")
     hub.add(
         "datasets", "org/sums", {f"{name}/test-0.parquet": parquet(1) for name in ("add", "sub")}

@@ -86,9 +86,7 @@ def test_one_configuration_is_named_and_only_its_files_are_fetched(hub: Hub) -> 
         f"org/sums:sub@{repository.refs['main']}",
     )
     assert sorted(hub.downloads()) == files[1:]
-    with pytest.raises(
-        DataError, match="2 configurations; name one, such as org/sums:add: add, sub"
-    ):
+    with pytest.raises(DataError, match="2 configurations; .* org/sums:add: add, sub"):
         open_dataset("org/sums")
     with pytest.raises(DataError, match="no configuration 'mul'; available: add, sub"):
         open_dataset("org/sums:mul")
@@ -106,19 +104,19 @@ def test_a_script_is_refused_and_its_rows_as_parquet_are_named(hub: Hub) -> None
     )
 
 
-UNDECLARED = "README.md of org/sums@.* names no file of rows"
+UNDECLARED = "README.md of org/sums@.* no file"
 CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\n"
 
 
 @pytest.mark.parametrize(
     ("files", "name", "words"),
     [
-        ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "only a part of the rows"),
+        ({"default/partial-test/0000.parquet": parquet(1)}, "org/sums", "part of the rows"),
         ({"test.jsonl": jsonl(1), "README.md": CARD}, "org/sums", UNDECLARED),
         (
             {},
             "https://huggingface.co/datasets/org/sums",
-            "the dataset is called org/sums: name it so",
+            "dataset is called org/sums",
         ),
     ],
     ids=[
@@ -152,10 +150,7 @@ def test_what_is_wrong_with_rows_is_said_in_the_words_of_the_hub(hub: Hub) -> No
     with pytest.raises(DataError) as raised:
         open_dataset("org/sums")
     message = str(raised.value)
-    assert (
-        f"split test has no answers and can't be scored (org/sums@{commit}/test.jsonl, line 1 ("
-        in message
-    )
+    assert f"can't be scored (org/sums@{commit}/test.jsonl, line 1 (" in message
     assert "skip bad items" in message
     assert (
         f"`hf download org/sums --repo-type dataset --revision {commit} --local-dir DIR`" in message
@@ -337,7 +332,7 @@ def test_an_index_of_anything_but_safetensors_fetches_nothing(hub: Hub, index: s
     hub.add(
         "models", "merrow/byte", {**WITHOUT_WEIGHTS, **MORE, "model.safetensors.index.json": index}
     )
-    with pytest.raises(ModelError, match="is not an index of safetensors"):
+    with pytest.raises(ModelError, match="not an index"):
         load_model("merrow/byte")
     assert not {*MORE} & {*hub.downloads()}
 
@@ -362,7 +357,5 @@ def test_a_gguf_file_of_a_repository_is_named_after_a_colon(hub: Hub, tmp_path: 
         ModelError, match=r"holds no none\.gguf; its GGUF files: isle\.gguf, other\.gguf"
     ):
         load_model("org/isle:none.gguf")
-    with pytest.raises(
-        ModelError, match=r"holds GGUF files; name one of them: org/isle:isle\.gguf"
-    ):
+    with pytest.raises(ModelError, match=r"GGUF files; .* org/isle:isle\.gguf"):
         load_model("org/isle")

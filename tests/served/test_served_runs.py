@@ -23,6 +23,7 @@ from choicewise.records import ServerRecord
 from choicewise.running.job import job_of
 from choicewise.running.servable import servable
 from tests.helpers.commands import CommandResult, choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.misbehaving_server import Server, serving
 from tests.helpers.models_at_servers import model_at
 from tests.helpers.served_model import CHAT_ONLY, TOP_ONLY, VLLM, ServedModel
@@ -66,10 +67,8 @@ def test_a_run_at_a_server_gives_the_numbers_of_the_model(server: Server, tmp_pa
         "--json",
     )
     (served,) = json.loads(told.stdout)
-    assert "hash behind vllm 0.32.0, by route chosen next tokens, " in told.stderr
-    assert (
-        "note: protocol options/embedding is refused: hash does not support Cosine" in told.stderr
-    )
+    assert "hash behind vllm 0.32.0, " in told.stderr
+    assert "options/embedding is refused: " in told.stderr
     assert re.search(r"requests.* of [0-9,]+ tokens: .* × fewer", told.stderr)
     told = choicewise(
         "run", "--model", "fake:hash", *ASKED, "--out", tmp_path / "here", "--json", code=0
@@ -138,7 +137,7 @@ def test_a_chat_endpoint_refuses_a_protocol_with_the_options_that_work(
         assert "note: " not in refused
         _, *options = last.split()
         told = choicewise(*asked[:-1], *options, code=0).stderr
-    assert "note: the server does not report its context length" in told
+    assert "its context length" in told
 
 
 def test_a_chat_endpoint_is_asked_and_its_messages_are_shown(tmp_path: Path) -> None:
@@ -203,9 +202,7 @@ def test_another_model_of_the_same_name_is_refused_on_resume(
     run_at(load_model(server.address, tokenizer="bytes"), tmp_path)
     server.model = ServedModel("hash", VLLM, seed=1)
     other = load_model(server.address, tokenizer="bytes")
-    with pytest.raises(
-        StoreError, match=f"the server answers differently than when {tmp_path} began"
-    ) as error:
+    with pytest.raises(StoreError, match=f"differently .* {tmp_path}") as error:
         run_at(other, tmp_path, (LETTER, CLOZE))
     assert "nats then" in str(error.value)
 
@@ -234,7 +231,7 @@ def test_differences_are_those_beyond_the_noise() -> None:
     assert len(before.differences(replace(before, probes={"a": float("nan")}))) == 1
     assert before.differences(replace(before, route="top", root="/r")) == [
         "its weights: unnamed then, /r now",
-        "the way of asking: echo then, top now",
+        Gist("echo then, top now"),
     ]
 
 
@@ -250,7 +247,7 @@ def test_options_of_models_that_run_here_are_refused_for_servers(option: str) ->
         option,
         LOCAL[option],
     ]
-    with pytest.raises(UsageError, match=f"is computed by its server and has no use for {option}"):
+    with pytest.raises(UsageError, match=f"no use for {option}"):
         invoke(words)
 
 
@@ -263,7 +260,7 @@ def test_a_tokenizer_is_named_for_servers_alone(model: str) -> None:
     ):
         with pytest.raises(UsageError, match="has no use for --tokenizer"):
             invoke([verb[0], "--model", model, "--tokenizer", "bytes", *verb[1:]])
-    with pytest.raises(UsageError, match="has no use for tokenizer"):
+    with pytest.raises(UsageError, match="no use for tokenizer"):
         _ = job_of(
             {"models": [{"name": "somewhere", "tokenizer": "bytes"}], "protocols": [LETTER]}
         ).choices
@@ -337,10 +334,7 @@ def test_a_dated_name_is_the_model_asked_for_with_a_digest_of_its_own(
         run_at(model, tmp_path / "other")
     with pytest.raises(StoreError) as refused:
         run_at(model_at(server), tmp_path / "run")
-    assert (
-        "the name of the model in answers: hash-2026-01-01 then, hash-2026-02-02 now"
-        in refused.value.problems
-    )
+    assert Gist("hash-2026-01-01 then, hash-2026-02-02 now") in refused.value.problems
 
 
 @pytest.mark.parametrize(
@@ -359,7 +353,7 @@ def test_another_name_of_the_model(
 
 @pytest.mark.parametrize("root", ["", "/others"])
 def test_another_model_that_the_server_lists_is_refused(root: str) -> None:
-    with pytest.raises(ModelError, match="model 'other' instead of 'm'"):
+    with pytest.raises(ModelError, match="'other' instead of 'm'"):
         other_name(ServerFacts("m", "/weights", others={"other": root}), "other")
 
 
@@ -443,7 +437,7 @@ def test_a_size_that_means_nothing_is_said_with_the_other_problems(size: object)
     table = {"models": [{"name": "a", "memory": size}, {}], "memory": size, "protocols": ["mmlu"]}
     with pytest.raises(UsageError) as caught:
         job_of(table)
-    words = f'memory is {size!r}; it must be a size from 1 MB up, as in "12 GB"'
+    words = f"memory is {size!r}; "
     for told in (words, f"models[0].{words}", "models[1].name is missing"):
         assert re.search(rf"^\W*{re.escape(told)}", str(caught.value), re.MULTILINE), told
 

@@ -712,3 +712,44 @@ def test_names_name_things() -> None:
         if name in POINTING - LEFT.get(file, set())
     ]
     assert pointing == []
+
+
+PHRASE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){4}")
+"""Five words in a row, which a better sentence would change."""
+
+EXACT = {
+    "cli/test_left_out.py": "two reasons that the test itself gives",
+    "models/test_chat.py": "a prompt",
+    "models/test_set_based.py": "a prompt",
+    "servers/endpoints/test_vllm_engine.py": "the name of a route",
+    "unit/protocols/test_decisions.py": "prompts as published",
+    "unit/protocols/test_prompts.py": "prompts as published",
+    "unit/results/test_finding.py": "names of cases",
+    "unit/running/test_progress.py": "the name of a model",
+    "whole/board/test_worker.py": "an error that the test itself raises",
+    "whole/test_fetch_command.py": "a command to type",
+}
+"""Test files whose assertions hold five words that are no message."""
+
+
+def pins_a_phrase(code: str) -> bool:
+    """Return whether an assertion or a ``match=`` in a piece of code holds five words in a row."""
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Assert(test=checked) | ast.keyword(arg="match", value=checked):
+                constants = [text for text in ast.walk(checked) if isinstance(text, ast.Constant)]
+                if any(
+                    isinstance(text.value, str) and PHRASE.search(text.value) for text in constants
+                ):
+                    return True
+    return False
+
+
+def test_tests_pin_numbers_names_and_commands_but_no_phrases() -> None:
+    pinned = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        # Only pieces with a phrase are parsed: all of the tests would take seconds.
+        for piece in path.read_text(encoding="utf-8").split("\n\n\n"):
+            if "def test_" in piece and PHRASE.search(piece) and pins_a_phrase(piece):
+                pinned.add(path.relative_to(ROOT / "tests").as_posix())
+    assert pinned == set(EXACT)

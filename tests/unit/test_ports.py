@@ -420,7 +420,7 @@ class Merge(ports.Command):
         (Extension("mine", Merge()), "is no Extension"),  # type: ignore[arg-type]
         (Extension("mine", [Merge]), "Merge is a class"),  # type: ignore[list-item]
         (Extension("mine", [Nameless()]), "Nameless has no name"),
-        (Extension("mine", [Merge()]), "Choicewise has a Command called merge"),
+        (Extension("mine", [Merge()]), "a Command called merge"),
     ],
 )
 def test_what_cannot_be_used_of_a_package_is_a_warning(

@@ -28,6 +28,7 @@ from choicewise.results.summary import keep_summary
 from choicewise.util.text import size
 from tests.helpers.commands import choicewise
 from tests.helpers.hub_server import MODEL, Hub, environment, jsonl, serve
+from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.rows import NAMES, made
 
@@ -105,10 +106,7 @@ def test_fetch_then_run_without_network(hub: Hub, tmp_path: Path) -> None:
 def test_what_can_be_fetched_is_though_something_else_cannot(hub: Hub, tmp_path: Path) -> None:
     done = run(hub, tmp_path, "fetch", "piqa", "winogrande", "mmlu", "--to", "data", code=3)
     assert done.stdout.startswith("winogrande: 2 files")
-    assert (
-        "2 could not be fetched; `choicewise fetch piqa winogrande mmlu --to data` tries again"
-        in done.stderr
-    )
+    assert "`choicewise fetch piqa winogrande mmlu --to data`" in done.stderr
     assert "ybisk/piqa" in done.stderr
     run(hub, tmp_path, "fetch", "nothing-known", "--to", "data", code=4)
     run(hub, tmp_path, "fetch", "--to", "data", code=2)
@@ -136,10 +134,7 @@ def test_a_model_and_a_dataset_by_name_score_as_from_folders(hub: Hub, tmp_path:
     run(hub, tmp_path, *line, HF_HUB_OFFLINE="1")
     repository.gated = True
     asked = "score", "--model", "merrow/byte", "--context", "a", "--choice", "b"
-    assert (
-        "it is gated; ask for access at"
-        in run(hub, tmp_path, *asked, code=5, HF_HOME="other").stderr
-    )
+    assert "ask for access" in run(hub, tmp_path, *asked, code=5, HF_HOME="other").stderr
 
 
 def test_the_striking_pair_is_the_one_with_the_greatest_change(tmp_path: Path) -> None:
@@ -194,12 +189,13 @@ def test_what_was_discovered_in_lines() -> None:
         example="q1",
     )
     assert list(discovery_lines(finding(rows), None, pair)) == [
-        f"a is the first of 2 models under {len(cloze)} of {len(cloze) + len(letters)} protocols.",
-        "It scores between 20.0 % and 90.0 % on the same 100 questions: 70.0 points lie in how it is asked.",
-        f"The order of the models changes: it leads under none of the {len(letters)} with letters, all {len(cloze)} "
-        "others.",
-        'One change, axis null from "Answer:" to "Answer:␠", takes 40.0 points: 43 of 100 answers go wrong and 3 '
-        f"right from {cloze[0]} to {cloze[1]}.",
+        Gist(f"a is ... 2 models under {len(cloze)} of {len(cloze) + len(letters)} protocols."),
+        Gist("between 20.0 % and 90.0 % ... 100 questions: 70.0 points"),
+        Gist(f"none ... {len(letters)} with letters, ... {len(cloze)}"),
+        Gist(
+            'axis null from "Answer:" to "Answer:␠" ... 40.0 points: 43 of 100 ... '
+            f"{cloze[0]} to {cloze[1]}."
+        ),
     ]
     assert list(discovery_lines(finding(ranked(rows[:1])), None, None)) == []
 
@@ -216,7 +212,7 @@ def test_the_demo_begins_with_the_finding_and_ends_with_what_was_discovered_and_
     small: Path,
 ) -> None:
     told, page = choicewise("demo", "--out", small, "--all", code=0).stdout, small / "page.html"
-    assert told.startswith("12 questions are too few to call any score better than guessing")
+    assert told == Gist("12 questions are too few")
     assert [
         word for word in ("range in % within a family", "published 2023-06-23") if word not in told
     ] == []

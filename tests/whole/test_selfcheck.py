@@ -176,7 +176,7 @@ def test_weights_that_are_not_numbers(dtype: torch.dtype, advice: str) -> None:
     lm = network("llama", dtype)
     with torch.no_grad():
         lm.model.model.layers[0].mlp.up_proj.weight[0, 0] = float("nan")
-    with pytest.raises(ModelError, match=f"NaN or infinity: its weights are damaged{advice}"):
+    with pytest.raises(ModelError, match=f"NaN or infinity: .*{advice}"):
         check(lm)
 
 
@@ -288,12 +288,12 @@ def ranked_lower(self: CausalLM, *arguments: Any) -> Any:
 
 
 WRONG = [
-    (second, "of a greedy generation is not the likeliest one"),
-    (ranked_lower, "of a generation has rank"),
+    (second, "not the likeliest one"),
+    (ranked_lower, "generation has rank"),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "reason"), [*WRONG, (top, "of a sample is not the drawn one")])
+@pytest.mark.parametrize(("wrong", "reason"), [*WRONG, (top, "not the drawn one")])
 def test_a_wrong_choice_is_refused_whatever_its_score(
     wrong: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -604,7 +604,7 @@ def test_a_path_refused_by_a_run_is_not_taken_by_the_next_process(
         for _ in range(3)
     ]
     short_sighted(monkeypatch)
-    with pytest.raises(ModelError, match="Run the same command again"):
+    with pytest.raises(ModelError, match="Run the same command"):
         list(loaded().answer(questions))
     later = loaded()
     assert (len(list(later.answer(questions))), later.check(0).rung) == (3, "mask")

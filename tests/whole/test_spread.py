@@ -320,16 +320,14 @@ def test_auto_is_all_gpus_where_there_are_several_and_else_the_default(
 def test_without_accelerate_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 2)
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
-    with pytest.raises(
-        ModelError, match=r"pip install .* '\.\[spread\]', or choose one device: cuda:0"
-    ):
+    with pytest.raises(ModelError, match=r"pip install .* '\.\[spread\]', .* cuda:0"):
         device_of("auto")
     assert device_of(None) == "cuda:0"
 
 
 def test_several_devices_are_at_least_two_that_are_there() -> None:
     for name in ("cuda:3..3", "cuda:3..1"):
-        with pytest.raises(ModelError, match="the second number must be the larger one"):
+        with pytest.raises(ModelError, match="must be the larger"):
             devices_of(name)
     with pytest.raises(
         ModelError, match="cpu:1 is cpu"
@@ -358,7 +356,7 @@ def test_what_fits_as_a_whole_but_not_in_whole_layers_is_refused(
     three: None, tmp_path: Path
 ) -> None:
     """accelerate would put a part of it into main memory or on disk."""
-    with pytest.raises(ModelError, match="does not fit .* in layers of up to"):
+    with pytest.raises(ModelError, match="does not fit .* layers"):
         spread(saved(tmp_path, "llama", num_hidden_layers=3), room=lambda weights: weights // 3 + 1)
 
 

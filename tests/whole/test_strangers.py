@@ -29,7 +29,7 @@ MODEL = ROOT / "src" / "choicewise" / "bundled" / "models" / "merrow-bpe-512"
 QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 REFUSED = {
     "llama-nomax": "has no context length",
-    "llama-short": "the tokenizer belongs to another model",
+    "llama-short": "tokenizer belongs to another",
 }
 """Models that can't be asked, and why."""
 WITHOUT_NUMBERS = ("mistral-win0",)

@@ -19,6 +19,7 @@ from choicewise import open_run
 from choicewise.bundled import MODELS
 from choicewise.results.compare import comparisons
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.tiny_models import tiny
 from tests.paths import ROOT
 
@@ -207,10 +208,10 @@ def test_a_run_is_written_and_printed_by_rank_0_alone(
     ("how", "reason"),
     [
         ("dies", "rank 0 of 2: another rank stopped"),
-        ("other tokens", "the ranks got different tokens"),
+        ("other tokens", "ranks got different tokens"),
         (
             "memory",
-            "rank 1 of 2: out of memory (nothing left); compute fewer tokens at once (batch_tokens)",
+            "rank 1 of 2: out of memory (nothing left); ... (batch_tokens)",
         ),
     ],
 )
@@ -244,5 +245,5 @@ def test_a_rank_that_can_not_go_on_ends_all(
     finally:
         for process in started:
             process.kill()
-    assert reason in "".join(error for _, error in told)
+    assert "".join(error for _, error in told) == Gist(reason)
     assert all(process.returncode for process in started)

@@ -211,7 +211,7 @@ def test_what_is_read_has_a_bound(tmp_path: Path) -> None:
     assert read_bytes(tmp_path / "a", 11) == b"x" * 11
     with pytest.raises(Refused, match="it has 11 bytes; at most 10"):
         read_bytes(tmp_path / "a", 10)
-    with pytest.raises(Refused, match="it is a folder, not a file"):
+    with pytest.raises(Refused, match="folder, not a file"):
         open_file(tmp_path)
     with pytest.raises(FileNotFoundError):
         open_file(tmp_path / "b")
@@ -290,7 +290,7 @@ def test_repeated_texts_are_counted_if_the_bound_is_rough(
     monkeypatch.setattr(budget, "AT_ONCE", exact - 1)
     with pytest.raises(
         Refused,
-        match=f"it would take {exact:,} bytes of memory; at most {exact - 1:,} are used",
+        match=f"{exact:,} bytes of memory; .* {exact - 1:,}",
     ):
         sized(table)
 
@@ -339,7 +339,7 @@ def test_a_long_table_is_read_in_batches(
     monkeypatch.setattr(budget, "_RATIO", 0)
     monkeypatch.setattr(budget, "AT_ONCE", 1_000_000)
     assert sum(len(batch) for batch in read_batches(path, ITEMS, ["item", "question"])) == 500
-    with pytest.raises(StoreError, match="bytes of memory; at most 1,000,000 are used"):
+    with pytest.raises(StoreError, match="bytes of memory; .* 1,000,000"):
         read_columns(path, ITEMS, ["item", "question"])
     assert len(read_columns(path, ITEMS, ["item"])) == 500
     with pytest.raises(StoreError, match="bytes of memory"):
@@ -363,7 +363,7 @@ def test_a_footer_without_end() -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), file)
     endless = file.getvalue()[:4] + bytes(20_000_000) + struct.pack("<I", 12_000_000) + b"PAR1"
-    with pytest.raises(Refused, match="its footer has more than 10,000,000 bytes"):
+    with pytest.raises(Refused, match="its footer .* 10,000,000 bytes"):
         open_parquet(io.BytesIO(endless))
 
 
@@ -377,7 +377,7 @@ def test_a_log_of_another_tool_that_unpacks_to_too_much(
     assert len(read_log(path).columns) == 1
     monkeypatch.setattr(budget, "_RATIO", 0)
     monkeypatch.setattr(budget, "AT_ONCE", 10)
-    with pytest.raises(DataError, match="bytes of memory; at most 10 are used"):
+    with pytest.raises(DataError, match="bytes of memory; .* 10"):
         read_log(path)
 
 
@@ -610,10 +610,7 @@ def test_a_long_line_and_a_small_parquet_file_that_unpacks_to_much_are_refused(
             )
         pq.write_table(table, path, compression="zstd", store_schema=False, **options)
         assert path.stat().st_size < 100_000
-        assert (
-            "bytes of memory; at most 250,000,000 are used"
-            in choicewise("data", path, code=3).stderr
-        )
+        assert "at most 250,000,000" in choicewise("data", path, code=3).stderr
 
 
 def test_parquet_whose_texts_begin_as_the_one_before_is_read(tmp_path: Path) -> None:
@@ -670,7 +667,7 @@ def test_a_span_beyond_its_row_takes_no_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
     # A thread under way as the interpreter ends may add a line after the error.
     (told,) = (line for line in done.stderr.splitlines() if "StoreError: " in line)
-    assert "row 0 (counted from 0): a span is not within its tokens" in told
+    assert "row 0 (counted from 0): a span" in told
     assert "MemoryError" not in done.stderr
 
 
@@ -706,4 +703,4 @@ def test_deep_json_beside_answers_is_an_error(tmp_path: Path) -> None:
 def test_a_page_is_not_written_into_a_pipe(runs: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "page.html")
     told = choicewise("page", runs / "other", "--out", tmp_path / "page.html", code=2)
-    assert "is a device or a pipe" in told.stderr
+    assert "device or a pipe" in told.stderr

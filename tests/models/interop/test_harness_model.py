@@ -30,6 +30,7 @@ from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Span, TokenScores
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer
+from tests.helpers.messages import Gist
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +71,7 @@ def test_arguments_arrive_as_the_harness_s_command_line_parses_them_and_a_templa
     )
     assert (arguments.think_end_token, arguments.device) == (17, None)
     (note,) = notes
-    told = "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)"
-    assert note == f"batch_size has no effect: {told}"
+    assert note == Gist("batch_size has no effect: ... batch_tokens")
     thinking = {
         "pretrained": "m",
         "enable_thinking": False,
@@ -162,11 +162,11 @@ def test_pairs_follow_the_harness_and_equal_contexts_share_their_tokens() -> Non
     pairs = encoder().pairs([("ab ", "c"), ("", "c"), (" ", "c"), ("ab", "")])
     seen = [(pair.context.tolist(), pair.continuation.tolist()) for pair in pairs[:3]]
     assert seen == [([BYTES, *b"ab"], [*b" c"]), ([BYTES], [*b"c"]), ([BYTES], [*b" c"])]
-    assert pairs[3].missing == "continuation '' leaves nothing to score: it has no tokens"
+    assert pairs[3].missing == Gist("continuation '' ... no tokens")
     (apart,) = encoder(apart=True).pairs([("ab ", "c")])
     assert (apart.context.tolist(), apart.continuation.tolist()) == ([BYTES, *b"ab"], [*b" c"])
     (bare,) = encoder(add_bos=False).pairs([(" ", "c")])
-    assert bare.missing == "its context is white space, which has no tokens before it"
+    assert bare.missing == Gist("white space")
     (alone,) = Encoder(ByteTokenizer(), None, None, None, apart=False).pairs([("", "c")])
     assert "prefix_token_id" in str(alone.missing)
     one, other = encoder().pairs([("ab", "c"), ("ab ", "d")])
@@ -184,8 +184,11 @@ class Merging(ByteTokenizer):
 def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
     merging = Encoder(Merging(), BYTES, "<s>", None, apart=False)
     lost, changed = merging.pairs([("xa", "b"), ("xa", "bc")])
-    reason = "continuation 'b' leaves nothing to score: its characters merge into the context's last token"
-    assert (lost.missing, changed.merged, changed.continuation.tolist()) == (reason, True, [*b"c"])
+    assert (lost.missing, changed.merged, changed.continuation.tolist()) == (
+        Gist("continuation 'b' ... merge"),
+        True,
+        [*b"c"],
+    )
     asked = harness_prompts(
         merging, [request("xa", "b"), request("xa", "bc")], 100, renditions=False
     )
@@ -195,10 +198,7 @@ def test_merged_tokens_are_noted_or_refused(capsys: pytest.CaptureFixture[str]) 
         len(score(HashModel(), asked[1:], lambda index: "task, document 7", "loglikelihood")) == 1
     )
     told = capsys.readouterr()
-    assert (
-        "1 of 1 requests, first task, document 7: the scored tokens do not spell the continuation"
-        in told.err
-    )
+    assert told.err == Gist("1 of 1 requests, ... task, document 7: ")
     assert told.out == ""
 
 
@@ -235,9 +235,7 @@ def test_scores_are_sums_heard_of_as_they_come_and_what_has_no_number_is_refused
     assert scores[0].greedy == (not plain.ranks.any())
     indices: list[int] = []
     asked = harness_prompts(encoder(), [request("ab", "cd"), request("ab", "nd")], 100, False)
-    with pytest.raises(
-        ModelError, match=r"no number \(NaN\) for 1 of 2 requests, the first of request 1"
-    ):
+    with pytest.raises(ModelError, match=r"\(NaN\) for 1 of 2 requests, .* request 1"):
         score(
             Stubborn(),
             asked,

@@ -226,19 +226,15 @@ def test_only_a_run_of_the_same_model_and_step_is_overwritten(
     checkpoint = tmp_path / "step7" / "model.safetensors"
     checkpoint.parent.mkdir()
     checkpoint.write_text("weights")
-    with pytest.raises(
-        StoreError, match=r"step7 holds model\.safetensors, which a run does not have"
-    ):
+    with pytest.raises(StoreError, match=r"step7 holds model\.safetensors"):
         asks(model, 7)
     assert checkpoint.read_text() == "weights"
     checkpoint.rename(tmp_path / "step8")
-    with pytest.raises(StoreError, match="step8 is a file, not the run of a step"):
+    with pytest.raises(StoreError, match="step8 is a file"):
         asks(model, 8)
     asks(model, 7)  # the folder is empty now
     (tmp_path / "step7").rename(tmp_path / "step9")
-    with pytest.raises(
-        StoreError, match="step9 is a run of pebble-1m@step7, not of pebble-1m@step9"
-    ):
+    with pytest.raises(StoreError, match="step9 .* pebble-1m@step7, not .* pebble-1m@step9"):
         asks(model, 9)
 
 
@@ -311,7 +307,7 @@ REFUSED: dict[str, tuple[Callable[[Bundle, Path], object], type[Exception], str]
     "tokenizer": (
         lambda bundle, out: InLoop(bundle, out, tokenizer=Other()),
         ModelError,
-        r"tokenizer bundled:merrow-bpe-512, .*'The capital of France is' as .* gives \[1\]",
+        r"tokenizer bundled:merrow-bpe-512, .* gives \[1\]",
     ),
     "tokenizer by name": (
         lambda bundle, out: InLoop(bundle, out, tokenizer="bytes"),

@@ -53,7 +53,7 @@ def test_what_exceeds_a_limit_is_ended_and_the_next_is_answered(process: Hostile
     pid = process.pid()
     for name, wait, words in (
         ("hangs", 0.0, "gives no answer within 0 seconds"),
-        ("loops", None, "takes too much processor time"),
+        ("loops", None, "too much processor time"),
         ("eats", None, "takes more than 1024 MB of memory"),
         ("dies", None, "ended unexpectedly"),
         ("floods", None, "returns more than 0 MB"),
@@ -114,7 +114,7 @@ def test_closing_ends_an_answer_under_way(process: Hostile) -> None:
     Thread(target=hang, daemon=True).start()
     process.close()
     assert ended(pid)
-    assert "was stopped with its process" in str(told.get(timeout=GUARD))
+    assert "stopped with its process" in str(told.get(timeout=GUARD))
     with pytest.raises(LimitExceeded):
         process.do("pid")
 

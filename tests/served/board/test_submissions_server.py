@@ -19,6 +19,7 @@ from choicewise.extensions.board.library import discover
 from choicewise.extensions.board.queue import Lease
 from choicewise.extensions.board.submission import Busy, LeaseLost, Policy
 from tests.helpers.board import rename, served
+from tests.helpers.messages import Gist
 from tests.helpers.submissions import READ, SUBMIT, Clock, Evaluating, evaluating, write_sent
 
 NAME_FORM = f"model=org/name&token={SUBMIT}"
@@ -103,7 +104,7 @@ def test_the_same_submission_twice_is_one(board: Evaluating) -> None:
     page = board.form(NAME_FORM).headers["location"]
     assert board.form(NAME_FORM).headers["location"] == f"{page}?there"
     assert "submitted before" not in board.ask(page).text
-    assert "submitted before, and nothing is evaluated twice" in board.ask(f"{page}?there").text
+    assert "submitted before, " in board.ask(f"{page}?there").text
     assert "submitted before" not in board.ask(f"{page}?other").text
 
 
@@ -115,9 +116,9 @@ def test_the_same_submission_twice_is_one(board: Evaluating) -> None:
             403,
             "takes no models called /etc/passwd; it takes bundled:*, */*",
         ),
-        ({"model": "gpt2"}, 403, "takes no models called gpt2"),
-        ({"model": "bundled:nothing"}, 422, "there is no model bundled:nothing"),
-        ({"model": "org/name", "dtype": "int4"}, 400, "the dtype must be one of"),
+        ({"model": "gpt2"}, 403, "no models called gpt2"),
+        ({"model": "bundled:nothing"}, 422, "no model bundled:nothing"),
+        ({"model": "org/name", "dtype": "int4"}, 400, "dtype must be"),
         ({"model": "org/name", "revision": "a b"}, 400, "the revision must be"),
         ({"model": 7}, 400, "model must be text"),
         ({}, 400, "the model is missing"),
@@ -162,7 +163,7 @@ def test_who_submits_needs_the_token(board: Evaluating) -> None:
             "content_type": "application/json",
         }
         answer = board.ask("/submissions", "POST", b'{"model": "org/name"}', **headers)
-        assert (answer.status, "token is missing or wrong" in answer.json["error"]) == (
+        assert (answer.status, "token is missing" in answer.json["error"]) == (
             401,
             True,
         ), token
@@ -466,7 +467,7 @@ def test_hostile_names_are_text_and_those_of_no_submission_are_not_found(board: 
     for name in ("x", "..%2f..%2fetc", "%00", "0" * 300, "'; DROP TABLE submissions; --"):
         path = "/submission/" + name.replace(" ", "%20")
         assert (board.ask(path).status, board.ask(f"{path}.json").status) == (404, 404)
-    assert board.ask("/submission/x.json").json["error"] == "there is no submission x"
+    assert board.ask("/submission/x.json").json["error"] == Gist("no submission x")
     assert board.submit("org/name").status == 201
 
 
@@ -511,4 +512,4 @@ def test_pages_are_made_once_for_each_state(
     board.lease("gone")
     assert "running" in board.ask("/submissions").text
     later(board, queue.SECONDS + queue.SHOWN)
-    assert "gone was not heard of any more" in board.ask("/submissions").text
+    assert "gone was not" in board.ask("/submissions").text

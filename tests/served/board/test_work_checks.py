@@ -51,9 +51,9 @@ def test_a_model_on_the_hub_is_pinned_to_the_commit_that_was_checked(hub: Hub) -
 
 def test_what_is_not_there_or_gated_is_refused(hub: Hub) -> None:
     hub.add("models", "merrow/byte", FILES)
-    assert "no such model that you may read" in refused("merrow/nowhere")
-    assert "it has no revision v9" in refused("merrow/byte", revision="v9")
-    assert "there is no model bundled:nothing; the bundled ones are" in refused("bundled:nothing")
+    assert "no such model" in refused("merrow/nowhere")
+    assert "no revision v9" in refused("merrow/byte", revision="v9")
+    assert "no model bundled:nothing; " in refused("bundled:nothing")
     assert "has no revisions" in refused("bundled:merrow-byte", revision="main")
     hub.add("models", "merrow/gated", FILES, gated=True)
     assert "it is gated" in refused("merrow/gated")
@@ -61,14 +61,10 @@ def test_what_is_not_there_or_gated_is_refused(hub: Hub) -> None:
 
 
 def test_what_the_board_does_not_take_is_refused_without_asking_for_it(hub: Hub) -> None:
-    assert "is not allowed: the board takes friends/*" in refused(
-        "merrow/byte", Policy(("friends/*",))
-    )
+    assert "friends/*" in refused("merrow/byte", Policy(("friends/*",)))
     for name in (str(FOLDER), "fake:hash", "server:http://127.0.0.1:1/v1#x"):
         assert "is not allowed" in refused(name)
-    assert "no model that a worker evaluates" in refused(
-        "server:http://127.0.0.1:1/v1#x", Policy(("**",))
-    )
+    assert "a worker evaluates" in refused("server:http://127.0.0.1:1/v1#x", Policy(("**",)))
     assert hub.requests == []
 
 
@@ -112,7 +108,7 @@ def test_code_of_its_own_is_refused(hub: Hub, tmp_path: Path) -> None:
         "merrow/code",
         {**FILES, "config.json": OWN_CODE, "modeling.py": "raise SystemExit"},
     )
-    assert "needs code of its own to run" in refused("merrow/code")
+    assert "code of its own" in refused("merrow/code")
     assert "modeling.py" not in hub.downloads()
     known = json.loads(FILES["config.json"]) | {
         "auto_map": {"AutoModelForCausalLM": "modeling.Merrow"}
@@ -121,23 +117,21 @@ def test_code_of_its_own_is_refused(hub: Hub, tmp_path: Path) -> None:
     assert check_model(wanted("merrow/known"), POLICY)
     folder = shutil.copytree(FOLDER, tmp_path / "own")
     (folder / "config.json").write_text(OWN_CODE)
-    assert "needs code of its own" in refused(str(folder), Policy(("**",)))
+    assert "code of its own" in refused(str(folder), Policy(("**",)))
 
 
 def test_weights_that_are_no_safetensors_are_refused(hub: Hub, tmp_path: Path) -> None:
     hub.add("models", "merrow/pickled", {**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"})
-    assert "holds no safetensors, and opening pytorch_model.bin can run code" in refused(
-        "merrow/pickled"
-    )
+    assert "opening pytorch_model.bin" in refused("merrow/pickled")
     index = json.dumps({"weight_map": {"a": "pytorch_model.bin"}})
     files = {**WITHOUT_WEIGHTS, "model.safetensors.index.json": index, "pytorch_model.bin": b"x"}
     hub.add("models", "merrow/index", files)
-    assert "is not an index of safetensors" in refused("merrow/index")
+    assert "not an index" in refused("merrow/index")
     folder = shutil.copytree(FOLDER, tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert "holds no model.safetensors" in refused(str(folder), Policy(("**",)))
     (folder / "model.safetensors").write_bytes(b"pickle")
-    assert "is not a safetensors file" in refused(str(folder), Policy(("**",)))
+    assert "not a safetensors file" in refused(str(folder), Policy(("**",)))
     assert large(hub) == []
 
 
@@ -182,11 +176,11 @@ def test_whose_fault_it_is_and_that_of_the_hub_is_not_the_model_s(
 
 HUB: dict[str, tuple[dict[str, bytes | str], str]] = {
     "merrow/large": ({**FILES, "model.safetensors": bytes(WEIGHTS + 1)}, "is too large"),
-    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "needs code of its own"),
+    "merrow/code": ({**FILES, "config.json": OWN_CODE}, "code of its own"),
     "merrow/pickled": ({**WITHOUT_WEIGHTS, "pytorch_model.bin": b"pickle"}, "holds no safetensors"),
     "merrow/damaged": (
         {**FILES, "model.safetensors": b"no safetensors"},
-        "is not a safetensors file",
+        "not a safetensors file",
     ),
 }
 
@@ -224,11 +218,9 @@ def test_every_reason_is_on_the_page(board: Evaluating, hub: Hub, tmp_path: Path
 
 def test_what_the_board_itself_can_tell_is_said_at_once(board: Evaluating) -> None:
     page = board.ask(board.form(f"model=bundled:nothing&token={SUBMIT}").headers["location"]).text
-    assert [
-        word for word in ("was refused", "there is no model bundled:nothing") if word not in page
-    ] == []
+    assert [word for word in ("was refused", "no model bundled:nothing") if word not in page] == []
     told = board.form(f"model=others/name&token={SUBMIT}")
     assert (
         told.status,
-        "takes no models called others/name; it takes bundled:*, merrow/*" in told.text,
+        "called others/name; it takes bundled:*, merrow/*" in told.text,
     ) == (403, True)

@@ -155,14 +155,14 @@ def of_questions(request: Received) -> bool:
 
 
 STOPS = {
-    "401": "refuses requests without a key.*set CHOICEWISE_API_KEY",
-    "403": "refuses requests without a key.*set CHOICEWISE_API_KEY",
-    "404": "no such model or no decisions here.*dialect",
+    "401": "without a key.*set CHOICEWISE_API_KEY",
+    "403": "without a key.*set CHOICEWISE_API_KEY",
+    "404": "no such model .*dialect",
     "501": "status 501.*decision/vllm-0.32",
-    "429 of a daily quota": "quota of the key is used up.*run the same command again",
-    "429": "busy, status 429.*run the same command again",
-    "503": "busy, status 503.*run the same command again",
-    "529": "busy, status 529.*run the same command again",
+    "429 of a daily quota": "quota of the key .*same command again",
+    "429": "busy, status 429.*same command again",
+    "503": "busy, status 503.*same command again",
+    "529": "busy, status 529.*same command again",
 }
 
 
@@ -222,7 +222,7 @@ def test_what_heals_is_answered(status: str, server: Server, tmp_path: Path) -> 
 
 
 WRONG = {
-    "NaN": "probability of 'ruby' is NaN",
+    "NaN": "'ruby' is NaN",
     "all zero": "sum to 0",
     "option missing": "no probability for 'ruby'",
     "refusal": "refused",
@@ -457,7 +457,7 @@ def test_names_that_are_none_are_refused_in_words(text: str, words: str) -> None
     "option", [{"window": 9}, {"tokenizer": "x"}, {"dtype": "float32"}, {"adapter": "x"}]
 )
 def test_options_that_mean_nothing_for_an_endpoint_are_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=f"is an endpoint and has no use for {next(iter(option))}"):
+    with pytest.raises(ModelError, match=f"no use for {next(iter(option))}"):
         load_model("decisions:https://h/v1#@cf/cloudflare/clef,dialect=cloudflare", **option)
 
 
@@ -536,7 +536,7 @@ def test_a_run_a_report_and_an_item_by_commands(server: Server, tmp_path: Path) 
         *words,
     )
     assert told.code == 0
-    assert "mmlu/original is refused: decider is a decision endpoint" in told.stderr
+    assert "mmlu/original is refused: " in told.stderr
     assert "use decision/endpoint or decision/endpoint-letter" in " ".join(told.stderr.split())
     shown = choicewise("report", out, "endpoint", code=0).stdout
     assert "contradictions: choice (3)" in shown

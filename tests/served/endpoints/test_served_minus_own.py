@@ -151,7 +151,7 @@ def test_the_command_says_what_is_left_and_lists_the_items(
         ("decision/sglang-1:choice", "unexplained", []),
     ]
     refused = choicewise("compare", own.folder, own.folder, "--items", code=2).stderr
-    assert "a comparison without a decision endpoint on one side has no use for --items" in refused
+    assert "no use for --items" in refused
 
 
 def test_the_endpoint_is_the_last_rung_of_a_ladder(
@@ -171,7 +171,7 @@ def test_the_endpoint_is_the_last_rung_of_a_ladder(
     )
     assert [(each["own"], each["verdict"]) for each in told["served"]] == [(LAYOUT, "within noise")]
     refused = choicewise("ladder", *ends, own.folder, "--served", own.folder, code=2).stderr
-    assert "--served needs a decision endpoint's run" in refused
+    assert "--served needs" in refused
 
 
 def test_runs_on_other_data_or_of_other_kinds_are_refused(

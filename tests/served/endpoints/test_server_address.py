@@ -47,7 +47,7 @@ NO_SCHEME = "127.0.0.1:8000/v1", "", "ftp://host/v1", "file:///etc/passwd"
         ("http://host/v1", "server:http://HOST:PORT/v1#NAME"),
         *((f"server:{text}", "must start with http:// or https://") for text in NO_SCHEME),
         *(
-            (f"server:http://{text}", "host or port is missing")
+            (f"server:http://{text}", "port is missing")
             for text in ("", ":8000/v1", "host:/v1", "host:0/v1")
         ),
         *(

@@ -130,7 +130,7 @@ def test_a_server_that_answers_nothing_more_stops_the_run(
     answers = list[tuple[int, Any]]()
     with pytest.raises(
         ServerFailed,
-        match="in a row failed .* one that succeeded before fails now",
+        match="in a row failed .* succeeded before",
     ):
         for number, answer in enumerate(answered(client, requests(1000), most=1)):
             answers.append(answer)
@@ -143,7 +143,7 @@ def test_a_server_that_answers_nothing_more_stops_the_run(
 
 def test_a_server_that_never_answered_stops_the_run_soon(client: Client, server: Server) -> None:
     server.always(status(400))
-    with pytest.raises(ServerFailed, match="5 requests in a row failed .* none ever succeeded"):
+    with pytest.raises(ServerFailed, match="5 requests .* failed .* none ever"):
         next(answered(client, requests(1000), most=1))
     assert len(server.requests) == FAILED_IN_A_ROW
 
@@ -152,7 +152,7 @@ def test_nor_do_requests_of_several_calls_that_all_fail(client: Client, server: 
     """Each call is too small to be in doubt of the server; but it never answered."""
     server.always(status(500))
     outcomes = list[Any]()
-    with pytest.raises(ServerFailed, match="5 requests in a row failed"):
+    with pytest.raises(ServerFailed, match="5 requests .* failed"):
         for _ in range(100):
             outcomes += answered(client, requests(2))
     assert [type(outcome) for _, outcome in outcomes] == [Unanswerable] * 4
@@ -167,7 +167,7 @@ def test_the_last_requests_are_not_missing_because_the_server_failed(
     server.always(status(500))
     with pytest.raises(
         ServerFailed,
-        match="a request failed .* one that succeeded before fails now",
+        match="a request failed .* succeeded before",
     ):
         dict(answered(client, [request(12)]))
 

@@ -37,6 +37,7 @@ from choicewise.extensions.endpoints.server.faults import (
 )
 from choicewise.extensions.endpoints.server.http import Client
 from tests.helpers import server_faults
+from tests.helpers.messages import Gist
 from tests.helpers.misbehaving_server import Fault, Handler, Server, serving
 from tests.helpers.server_faults import (
     TRANSPORT_FAULTS,
@@ -97,19 +98,19 @@ def test_what_does_not_heal_is_about_this_request_after_five_tries(
 def test_a_busy_server_is_waited_for_as_long_as_time_allows(name: str, server: Server) -> None:
     error, tries = failure(server, TRANSPORT_FAULTS[name])
     assert (type(error), tries) == (ServerFailed, 20)  # what the fixture allows
-    assert "the server is busy, status" in str(error)
-    assert str(error).endswith("run the same command again to resume")
+    assert "server is busy, status" in str(error)
+    assert "run the same command" in str(error)
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_request_that_is_refused_is_not_made_again(code: int, server: Server) -> None:
     error, tries = failure(server, status(code, b'{"error":{"message":"too long for me"}}'))
     assert (type(error), tries, error.status) == (Unanswerable, 1, code)
-    assert error.reason == f"the server refuses the request, status {code}: 'too long for me'"
+    assert error.reason == Gist(f"status {code}: 'too long for me'")
 
 
 ALL = dict.fromkeys((401, 403), "refuses the key") | dict.fromkeys((405, 204), "check the address")
-ALL |= {404: "no such model or route", 307: "redirects"}
+ALL |= {404: "no such model", 307: "redirects"}
 
 
 @pytest.mark.parametrize(("code", "words"), ALL.items())
@@ -158,7 +159,7 @@ def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server
     assert (type(error), tries, error.reason) == (
         Unanswerable,
         1,
-        "the answer is larger than 1 MiB",
+        Gist("larger than 1 MiB"),
     )
 
 
@@ -166,10 +167,10 @@ def test_a_huge_answer_is_refused_before_it_is_read(fault: Fault, server: Server
     ("fault", "reason"),
     [
         *(
-            (fault, "the server was silent for 0.1 s, 3 times")
+            (fault, Gist("silent for 0.1 s, 3 times"))
             for fault in (stall, server_faults.stall_in_body)
         ),
-        (server_faults.trickle, "the answer was incomplete after 0.2 s, 3 times"),
+        (server_faults.trickle, Gist("incomplete after 0.2 s, 3 times")),
     ],
     ids=["stall", "in the body", "trickle"],
 )
@@ -186,7 +187,7 @@ def test_a_server_that_is_not_there_stops_the_run() -> None:
         pytest.raises(ServerFailed, match="is it running") as error,
     ):
         client.get("models")
-    assert ", 5 times; run the same command again" in str(error.value)
+    assert ", 5 times; " in str(error.value)
 
 
 def test_no_connection_in_time_stops_the_run() -> None:
@@ -276,8 +277,8 @@ OTHERS = {
 @pytest.mark.parametrize(
     ("body", "words", "times"),
     [
-        (b'{"choices": NaN}', "NaN instead of a number", 1),
-        (b'{"choices": [-Infinity]}', "-Infinity instead of a number", 1),
+        (b'{"choices": NaN}', "NaN instead", 1),
+        (b'{"choices": [-Infinity]}', "-Infinity instead", 1),
         (b'{"choices": 1e999}', "out of range", 1),
         (b'{"choices": 1, "choices": 2}', "the same name twice", 1),
         *(
@@ -288,7 +289,7 @@ OTHERS = {
         *((body, "it is empty", 5) for body in (b"", b"  ")),
         (b'{"choices":', "it is not JSON", 5),
         (b'{"text": "\xff"}', "it is not UTF-8", 5),
-        (b"{" + b'"n": ' + b"1" * 5000 + b"}", "a number is too long", 5),
+        (b"{" + b'"n": ' + b"1" * 5000 + b"}", "number is too long", 5),
     ],
 )
 def test_broken_json_is_asked_for_again_no_answer_is_not(

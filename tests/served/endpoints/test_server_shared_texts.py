@@ -217,7 +217,7 @@ def test_late_echoes_are_left(
     _, chosen, refused = probed(replace(honest, late=True))
     assert refused, chosen.routes
     _, chosen, refused = probed(honest)
-    assert "belong to other tokens: they are" not in (refused or "")
+    assert "other tokens: they are" not in (refused or "")
 
 
 def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() -> None:
@@ -236,7 +236,7 @@ def test_a_token_that_may_be_named_without_its_space_is_not_taken_for_another() 
     for text, known in ((" I", False), ("I", False), (" Paris", True), ("a", True)):
         objection = top.objection(Span(context, tokenizer.encode([text], special=False)[0]))
         assert (objection is None) is known, text
-        assert known or "maybe without the space in front" in objection
+        assert known or "without the space" in objection
     (paris,) = tokenizer.encode([" Paris"], special=False)[0].tolist()
     assert top.scores(paris, {b"Paris": -1.0}).logprobs.tolist() == [-1.0]
     assert top.scores(paris, {b" Paris": -2.0}).logprobs.tolist() == [-2.0]
@@ -274,6 +274,6 @@ def test_tokens_named_without_their_space_are_identified_where_no_other_is_named
         assert chosen.score.objection(Span(context, np.asarray([lisbon]))) is None
         for (token,) in shared:
             objection = str(chosen.score.objection(Span(context, np.asarray([token]))))
-            assert "names tokens by their text without the space that they begin with" in objection
+            assert "without the space" in objection
     else:
         assert (chosen.score and chosen.score.name, refused) == ("echo, prompts as texts", None)

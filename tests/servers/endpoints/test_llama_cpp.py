@@ -98,7 +98,7 @@ def test_echo_with_bos_is_the_local_model(
     done = choicewise(
         "run", "--model", llama_server_with_bos.model, *TOKENIZER_WITH_BOS, *asked, "--out", served
     )
-    assert "mmlu/harness-v0:sum is refused: the server adds [0] (BOS)" in done.stderr
+    assert "mmlu/harness-v0:sum is refused: " in done.stderr
     choicewise("run", "--model", str(MODEL_WITH_BOS), *asked, "--out", local)
     assert largest_difference(served, local, subset=True) < 1e-3
 
@@ -130,7 +130,7 @@ def test_a_server_with_another_model_of_the_same_name_is_refused(tmp_path: Path)
         refused = choicewise(*asked, "--limit", "2", "--subject", "law", code=StoreError.exit_code)
     finally:
         server.kill()
-    assert "the server answers differently than when" in refused.stderr
+    assert "the server answers differently" in refused.stderr
     assert observations(out) == before
 
 

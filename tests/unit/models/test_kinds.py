@@ -23,6 +23,7 @@ from choicewise.running.evaluate import evaluate
 from choicewise.running.job import job_of
 from choicewise.store.folder import read_manifest, write_manifest
 from tests.helpers.commands import choicewise
+from tests.helpers.messages import Gist
 from tests.helpers.study import Study
 
 PREFIXES = {
@@ -94,20 +95,20 @@ def from_the_command_line(name: str, **options: Any) -> object:
         (
             "decisions:http://host/v1#m,repeats=3",
             {"window": 9},
-            "decisions:http://host/v1#m is an endpoint and has no",
+            "decisions:http://host/v1#m is an endpoint",
         ),
         (
             "vllm:org/name",
             {"adapter": "folder"},
-            "vllm:org/name is computed by vLLM and has no use",
+            "vllm:org/name is computed .* vLLM",
         ),
-        ("fake:hash", {"dtype": "float32"}, "fake:hash has no weights and has no use"),
+        ("fake:hash", {"dtype": "float32"}, "fake:hash has no weights"),
         (
             "bundled:merrow-byte",
             {"tokenizer": "bytes"},
-            "bundled:merrow-byte brings its own tokenizer and has no use",
+            "bundled:merrow-byte brings .* tokenizer",
         ),
-        ("steady:x", {"dtype": "float32"}, "steady:x computes nothing and has no use"),
+        ("steady:x", {"dtype": "float32"}, "steady:x computes nothing"),
     ],
 )
 def test_a_kind_refuses_an_option_everywhere_in_the_same_words(
@@ -151,10 +152,10 @@ def test_workers_are_refused_for_a_kind_that_is_computed_in_one_process(
         tmp_path / "run",
     ]
     for name, reason in (
-        ("steady:x", "steady:x is computed in one process; leave --workers out"),
-        ("server:http://host/v1#m", "which needs no further workers; leave --workers out"),
+        ("steady:x", "steady:x ... one process; ... --workers"),
+        ("server:http://host/v1#m", "no further workers; ... --workers"),
     ):
-        assert reason in choicewise(*line, "--model", name, code=UsageError.exit_code).stderr
+        assert choicewise(*line, "--model", name, code=UsageError.exit_code).stderr == Gist(reason)
 
 
 def test_a_run_of_an_earlier_version_or_of_a_kind_that_is_gone_is_of_no_kind(

@@ -97,9 +97,9 @@ def test_a_split_that_one_end_leaves_open_is_that_of_the_other() -> None:
     [
         (
             "mmlu/orignal..mmlu/helm",
-            "no protocol is called 'mmlu/orignal'; did you mean mmlu/original",
+            "protocol is called 'mmlu/orignal'; .* mmlu/original",
         ),
-        ("mmlu/original..mmlu/hlem", "no protocol is called 'mmlu/hlem'; did you mean mmlu/helm"),
+        ("mmlu/original..mmlu/hlem", "protocol is called 'mmlu/hlem'; .* mmlu/helm"),
         ("mmlu/original..mmlu", "mmlu is several protocols"),
         (
             "mmlu/original..mmlu/helm:views",

@@ -299,7 +299,7 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         (f'{BENCHMARK}shots = "5"\n', r"axis shots is '5'; it must be int"),
         (f'{BENCHMARK}header = ["x"]\n', r"axis header is \['x'\]; it must be str"),
         (f'{BENCHMARK}score = "median"\n', "axis score is 'median'; .* sum"),
-        (f'{BENCHMARK}score = "pmi"\n', r"score pmi needs the axis null"),
+        (f'{BENCHMARK}score = "pmi"\n', "score pmi needs .* null"),
         ("protocol = 5\n", r"protocol is 5; .* table, \[protocol\]"),
         (
             "",
@@ -314,7 +314,7 @@ def test_a_users_file_is_a_protocol_over_the_defaults(tmp_path: Path) -> None:
         ("name = 5\n", r'name is 5; write it in quotes, name = "..."'),
         (
             f'name = "mmlu/original"\n{BENCHMARK}',
-            r"the name mmlu/original belongs to the catalogue",
+            "mmlu/original belongs .* catalogue",
         ),
     ],
 )

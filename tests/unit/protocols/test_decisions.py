@@ -473,7 +473,7 @@ def test_probabilities_of_a_case_must_be_one_per_option(tmp_path: Path) -> None:
         "probabilities have 'maybe': 0.5": {"true": 0.5, "maybe": 0.5},
         "probabilities sum to 0.98, not 1": {"true": 0.5, "false": 0.48},
         "probability of 'false', -0.5, is below 0": {"true": 1.5, "false": -0.5},
-        "'yes' is a second probability": {
+        "'yes' is a second": {
             "true": 0.5,
             "yes": 0.5,
             "no": 0.0,

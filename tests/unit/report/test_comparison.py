@@ -67,12 +67,12 @@ def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (("comparable", 0.1, 0.0041), "A is better than B by 10.0 points on 322 items (p = .004)."),
+        (("comparable", 0.1, 0.0041), "A is better ... B by 10.0 points on 322 items (p = .004)."),
         (
             ("comparable", -0.1, 0.00001),
-            "B is better than A by 10.0 points on 322 items (p < .001).",
+            "B is better ... A by 10.0 points on 322 items (p < .001).",
         ),
-        (("comparable", -0.01, 0.4709), "B scores 1.0 points more than A on 322 items (p = .471)."),
+        (("comparable", -0.01, 0.4709), "B scores 1.0 points ... A on 322 items (p = .471)."),
         (
             ("comparable", 0.1),
             "can't tell A and B ... A ... 10.0 points",
@@ -324,8 +324,8 @@ NEITHER = "neither a run folder ... 'mmlu/helmm'; ... mmlu/helm"
     ("words", "error", "reason"),
     [
         (["mmlu/helmm"], UsageError, NEITHER),
-        (["nowhere"], UsageError, "nowhere is neither a run"),
-        (["own.toml"], UsageError, "own.toml is neither a run"),
+        (["nowhere"], UsageError, "nowhere is neither"),
+        (["own.toml"], UsageError, "own.toml is neither"),
         (
             ["mmlu/helm", "--value", "63.7"],
             UsageError,

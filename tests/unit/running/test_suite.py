@@ -92,7 +92,7 @@ def test_a_protocol_with_other_axes_is_called_after_them_if_there_are_such() -> 
             TRIO.format(more="").replace("winogrande/harness", "winogrande/nonsense"),
             "tests/trio: no protocol",
         ),
-        (TRIO.format(more="").replace('"mean"', '"median"'), "must be one of mean, none"),
+        (TRIO.format(more="").replace('"mean"', '"median"'), "one of mean, none"),
         (TRIO.format(more="colour = 1"), "unknown key 'colour'"),
         (TRIO.format(more="") + "\nweight = 2", "unknown key 'weight'"),
     ],

@@ -341,11 +341,11 @@ SPOILED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "beyond": (
         lambda table: _set(table, "token_id", 50_256),
-        "1 token_id is beyond the vocabulary of 512: 50256",
+        "1 token_id .* vocabulary of 512: 50256",
     ),
     "negative id": (
         lambda table: _set(table, "token_id", -1),
-        "1 token_id is beyond the vocabulary",
+        "1 token_id .* vocabulary",
     ),
     "other place": (
         lambda table: _set(table, "place", 0),
@@ -515,11 +515,11 @@ STRANGE: dict[str, tuple[dict[str, Any], str]] = {
     "no label": ({"label_ids": [None]}, "row 1 .*: a label is null"),
     "labels elsewhere": (
         {"label_ids": [5], "label_at": 1},
-        "row 1 .*: label_at is not the place",
+        "row 1 .*: label_at is",
     ),
     "labels nowhere": (
         {"label_ids": [5], "label_at": None},
-        "row 1 .*: label_at is not the place",
+        "row 1 .*: label_at is",
     ),
 }
 

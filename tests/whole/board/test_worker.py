@@ -37,6 +37,7 @@ from choicewise.store import folder as store_folder
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import disk_errors, locked
 from tests.helpers.commands import choicewise as command
+from tests.helpers.messages import Gist
 from tests.helpers.processes import eventually
 from tests.helpers.submissions import Clock
 
@@ -150,7 +151,7 @@ def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(
     quiz.write_text(
         "question,A,B,C,D,answer\nWhat floats?,cork,lead,iron,tin,A\nWhat sinks?,cork,lead,down,fir,B\n"
     )
-    said = "quiz has no examples for shots: asked without, as `mmlu/original@shots=0`; these are not the published"
+    said = "as `mmlu/original@shots=0`; "
     asked = Asked(("mmlu/original", "mmlu/cloze:sum"), (str(quiz),), 1, POLICY)
     with opened(tmp_path, asked=asked) as service:
         name, worker = submit(service), Seen(service)
@@ -161,12 +162,12 @@ def test_what_was_asked_without_shots_is_said_by_the_worker_and_on_the_board(
             service.queue.fail(name, lease.secret, "its worker was ended", again=True, counts=False)
         assert worker.once() == [End.DONE]
         done = service.queue.get(name)
-        assert (done.state, done.reason.startswith(said), done.as_json()["reason"]) == (
+        assert (done.state, done.reason == Gist(said), done.as_json()["reason"]) == (
             State.DONE,
             True,
             done.reason,
         )
-        assert any(line.startswith(f"note: {said}") for line in worker.said) != died
+        assert (Gist(f"note: ... {said}") in worker.said) != died
 
 
 def test_a_revision_that_was_asked_for_is_part_of_the_name(service: SubmissionService) -> None:
@@ -332,9 +333,7 @@ def test_a_machine_that_fails_always_stops_taking(
     failing_while(monkeypatch, lambda: True, MemoryError("out of memory"))
     names = [submit(service, number=number) for number in range(MOST + 1)]
     seen = Seen(service)
-    with pytest.raises(
-        ChoicewiseError, match="3 submissions in a row could not be evaluated here.*out of memory"
-    ):
+    with pytest.raises(ChoicewiseError, match="3 submissions in a row.*out of memory"):
         seen.once()
     assert (seen.ends, service.queue.get(names[-1]).attempts) == ([End.BACK] * MOST, 0)
 
@@ -355,7 +354,7 @@ def test_broken_models_end_no_worker(
         clock.time += PAUSES[-1]
         Seen(service).once()
     assert {state(service, name) for name in bad} == {"failed"}
-    assert "do not fit its config.json (after 3 attempts)" in service.queue.get(bad[0]).reason
+    assert "config.json (after 3 attempts)" in service.queue.get(bad[0]).reason
 
 
 class PanicException(BaseException):
@@ -454,16 +453,10 @@ def test_wrong_use_is_told(tmp_path: Path) -> None:
     assert "is an address" in told
     assert "name its folder" in told
     assert "does not exist" in command("work", tmp_path / "nowhere", code=2).stderr
-    assert (
-        "has no submissions: start its board first"
-        in command("work", tmp_path, "--once", code=6).stderr
-    )
+    assert "start its board first" in command("work", tmp_path, "--once", code=6).stderr
     (tmp_path / ".submissions").mkdir()
     (tmp_path / ".submissions" / "asked.json").write_text("[]")
-    assert (
-        "start the board again, which writes it"
-        in command("work", tmp_path, "--once", code=6).stderr
-    )
+    assert "start the board again" in command("work", tmp_path, "--once", code=6).stderr
 
 
 def begin(*words: object, **options: Any) -> subprocess.Popen[str]:

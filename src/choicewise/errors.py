@@ -138,6 +138,13 @@ class StoreError(ChoicewiseError):
     exit_code = 6
 
 
+def not_applicable(options: Sequence[str], target: str) -> str:
+    """Return a message: ``options`` do not apply to ``target`` and are to be left out."""
+    names = " and ".join(options)
+    verb = "does" if len(options) == 1 else "do"
+    return f"{names} {verb} not apply to {target}; leave {names} out"
+
+
 def first_lines(lines: Sequence[str], most: int) -> list[str]:
     """Return at most ``most`` of ``lines`` for an error, and a line that counts the others."""
     if len(lines) <= most:

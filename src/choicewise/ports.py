@@ -170,7 +170,7 @@ class ModelKind(Port):
 
     takes: ClassVar[frozenset[str]] = frozenset()
     because: ClassVar[str] = ""
-    revisions: ClassVar[str] = "has no use for revisions"
+    revisions: ClassVar[str] = "takes no revisions"
     workers: ClassVar[str] = "is computed in one process"
     remote: ClassVar[bool] = False
 

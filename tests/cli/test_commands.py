@@ -347,7 +347,7 @@ def test_options_choose_what_a_chart_shows(study: Study, tmp_path: Path) -> None
         (["RUN", "strip", "--out", "OUT"], "is a folder; ", UsageError),
         (
             ["RUN", "strip", "--from", "x", "--out", "OUT/a.svg"],
-            "no use for --from",
+            "--from does not apply",
             UsageError,
         ),
         (

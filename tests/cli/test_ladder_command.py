@@ -149,11 +149,11 @@ def test_protocols_of_files_and_of_the_run_alone_are_named_by_signature(
         ("mmlu/original mmlu/helm --model fake:hash --data DATA", UsageError, "--out missing"),
         (
             "mmlu/original mmlu/helm RUN --model fake:hash --limit 3 --on-bad-item skip",
-            *(UsageError, "no use for --model and --limit and --on-bad-item"),
+            *(UsageError, "--model and --limit and --on-bad-item do not apply"),
         ),
         (
             "mmlu/original mmlu/helm --model fake:hash --data DATA --out RUN --dtype float32",
-            *(UsageError, "has no use for --dtype"),
+            *(UsageError, "--dtype does not apply"),
         ),
     ],
 )

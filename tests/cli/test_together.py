@@ -89,4 +89,4 @@ def test_they_are_reports_of_their_own(runs: Path) -> None:
     told = choicewise("report", runs / "runs", "audit", "signal", code=2).stderr
     assert "audit and signal" in told
     told = choicewise("report", runs / "runs", "signal", "--by", "subjects", code=2).stderr
-    assert "no use for --by" in told
+    assert "--by does not apply" in told

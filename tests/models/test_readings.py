@@ -631,7 +631,7 @@ def test_marginal_and_vote_by_hand() -> None:
         ({"fit": "cut-start"}, "takes fit drop-last-shot or refuse, not cut-start"),
         ({"boundary": "heal"}, "boundary heal corrects log-likelihoods"),
         ({"score": "sum"}, "has no score sum; it has marginal, vote"),
-        ({"reading": "loglikelihood", "score": "sum"}, "reading loglikelihood has no"),
+        ({"reading": "loglikelihood", "score": "sum"}, "loglikelihood does not use"),
     ],
 )
 def test_what_means_nothing_is_refused(axes: dict[str, Any], message: str) -> None:

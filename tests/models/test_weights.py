@@ -188,7 +188,7 @@ def test_a_model_of_a_sweep_has_its_adapter_and_a_fake_has_no_use_for_one(tmp_pa
     assert (first.options, second.options) == ({"adapter": "mine"}, {})
     assert first.label != second.label
     line = ("score", "--model", "fake:hash", "--context", "a", "--choice", "b", "--adapter", "x")
-    assert "no use for --adapter" in choicewise(*line, code=UsageError.exit_code).stderr
+    assert "--adapter does not apply" in choicewise(*line, code=UsageError.exit_code).stderr
 
 
 @pytest.mark.costly("three commands, and a network is loaded")

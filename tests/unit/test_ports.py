@@ -113,10 +113,10 @@ def test_the_example_of_a_library_of_tasks_is_asked_by_name(
     with pytest.raises(UsageError, match="pass data"):
         evaluate(model="fake:hash", protocols=run.protocols, out="values")
     refused = choicewise(*line, "--score", "sum", code=2).stderr
-    assert "names its own metrics" in refused
-    assert "no use for --score; " in refused
+    assert "riddles:week:acc_norm" in refused
+    assert "--score does not apply" in refused
     foreign = choicewise(*line, "--allow-task-code", code=2).stderr
-    assert "no use for --allow-task-code; " in foreign
+    assert "does not apply to riddles:week" in foreign
 
 
 def test_the_example_of_a_site_is_a_folder_of_pages(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_example_of_a_model_kind_opens_a_model_that_answers(
     stranger: list[Port], tmp_path: Path
 ) -> None:
     stranger.append(example(ports.ModelKind))
-    with pytest.raises(ModelError, match="steady:a computes nothing .* window"):
+    with pytest.raises(ModelError, match="window does not apply to steady:a"):
         load_model("steady:a", window=8)
     asked: dict[str, Any] = {"data": BENCHMARK, "protocols": ["mmlu/original"], "limit": 1}
     run = evaluate(model="steady:a", **asked, out=tmp_path / "run")
@@ -313,7 +313,7 @@ def test_an_analysis_of_a_pair_stands_in_place_of_its_comparison(
         "same measurement" in choicewise("compare", long, long, code=0).stdout
     )  # it is for other pairs
     refused = choicewise("compare", long, short, "--metric", "brier", code=2).stderr
-    assert "no use for --metric" in refused
+    assert "--metric does not apply" in refused
 
 
 def test_what_an_extension_adds_to_axes_is_asked_by_name(
@@ -371,7 +371,7 @@ def test_a_chart_is_drawn_by_its_name(
     refused = choicewise(
         "plot", *folders, "sizes", "--rank", "--out", tmp_path / "sizes.json", code=2
     ).stderr
-    assert "no use for --rank" in refused
+    assert "--rank does not apply" in refused
     unknown = choicewise("plot", *folders, "size", "--out", tmp_path / "size.json", code=2).stderr
     assert "sizes (how many items " in " ".join(unknown.split())
 

@@ -203,7 +203,7 @@ def show(
         return
     recipes = resolve(name)
     if json:
-        options.refuse_without_use("--json shows every axis and has", all=every)
+        options.refuse_without_use("--json, which shows every axis", all=every)
         terminal.print_json(recipes)
         return
     first, headline = next(iter(recipes.items()))
@@ -477,7 +477,7 @@ def prompts(
     sources = options.sources_of(job)
     if len(sources) > 1:
         options.refuse_without_use(
-            "several benchmarks, with subjects of their own, have", subject=part.subject
+            "several benchmarks, which have different subjects", subject=part.subject
         )
     recipes: dict[str, Protocol] = {}
     for source in sources:
@@ -582,9 +582,7 @@ def _chat_template(
     """Return the chat template of ``model`` if a protocol needs one."""
     chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
     if not chats:
-        options.refuse_without_use(
-            "no protocol here is a chat and has", model=model, tokenizer=tokenizer
-        )
+        options.refuse_without_use("protocols without a chat", model=model, tokenizer=tokenizer)
         return None
     if model is None:
         return _message_alone(recipes)

@@ -57,7 +57,7 @@ def check(
     its 95 % interval.
     """
     if against is None:
-        options.refuse_without_use("without --against there is", texts=texts)
+        options.refuse_without_use("a check without --against", texts=texts)
     loaded = loading.load(model)
     if against is not None:
         twins = measure_twins(loaded, loading.load(against), texts)

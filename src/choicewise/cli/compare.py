@@ -71,19 +71,17 @@ def compare(
     if right is not None:
         published = _published(right)
     if published is not None:
-        options.refuse_without_use("a published number has", metric=metric, items=items)
+        options.refuse_without_use("a published number", metric=metric, items=items)
         if value is not None and not 0 <= value <= 1:
             raise UsageError(f"--value is {value:g}; write it as a share of 1, such as 0.637")
         run = open_run(one_run(left)).choose(protocol)
         _compare_published(run, published, value, json)
         return
-    options.refuse_without_use("a comparison of runs has", value=value)
+    options.refuse_without_use("a comparison of runs", value=value)
     pairs = list(_pairs(left, right))
     if _compared_by_kind(pairs, protocol or [], items, json, metric):
         return
-    options.refuse_without_use(
-        "a comparison without a decision endpoint on one side has", items=items
-    )
+    options.refuse_without_use("a comparison without a decision endpoint", items=items)
     if metric is not None:
         pairs = [
             (_measured(first, metric), second and _measured(second, metric))
@@ -170,7 +168,7 @@ def _compared_by_kind(
             if sides is None:
                 continue
             applies = True
-            options.refuse_without_use(f"{analysis.summary} has", metric=metric)
+            options.refuse_without_use(analysis.summary, metric=metric)
             results += analysis.compare(*sides, protocols, items)
         if not applies:
             continue
@@ -254,7 +252,7 @@ def explain(
     needed.
     """
     if json:
-        options.refuse_without_use("--json shows every token and has", tokens=tokens)
+        options.refuse_without_use("--json, which shows every token", tokens=tokens)
     from choicewise.models.kinds import answering_kind
     from choicewise.report.explain import explanation_lines
     from choicewise.results.explain import explain as explain_item

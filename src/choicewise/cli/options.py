@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from choicewise.cli.terminal import show_download, tell
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, not_applicable
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -153,7 +153,7 @@ class Part(_Group):
         """
         named = [str(path) for path in paths if path is not None]
         if not named:
-            refuse_without_use("a benchmark's own data have", mapping=self.mapping)
+            refuse_without_use("a benchmark's own data", mapping=self.mapping)
             return {}
         mapping = {}
         if self.mapping is not None:
@@ -190,7 +190,7 @@ class Output(_Group):
         """Raise UsageError for two forms at once."""
         if self.json:
             refuse_without_use(
-                "--json prints every number with its ids and has", all=self.every, ids=self.ids
+                "--json, which prints every number with its ids", all=self.every, ids=self.ids
             )
 
 
@@ -540,11 +540,10 @@ Shard = Annotated[
 ]
 
 
-def refuse_without_use(chosen: str, **given: object) -> None:
-    """Raise UsageError if one of the options ``given`` by name (None or False if it was not) does
-    nothing here.
+def refuse_without_use(target: str, **given: object) -> None:
+    """Raise UsageError if one of the options ``given`` by name has no effect on ``target``.
 
-    ``chosen`` is the reason, the beginning of the message: ``fake:hash has``.
+    An option that was not given is None or False.
     """
     useless = [
         spelled_option(name)
@@ -552,13 +551,12 @@ def refuse_without_use(chosen: str, **given: object) -> None:
         if value is not None and value is not False
     ]
     if useless:
-        names = " and ".join(useless)
-        raise UsageError(f"{chosen} no use for {names}; leave {names} out")
+        raise UsageError(not_applicable(useless, target))
 
 
 def refuse_foreign(model: str, **given: object) -> None:
-    """Raise UsageError for options (by name, None if not given) that have no use for this kind of
-    ``model``.
+    """Raise UsageError for options (by name, None if not given) that this kind of ``model`` does
+    not take.
 
     Raises ModelError if the name can't be of its kind.
     """

@@ -54,7 +54,7 @@ def page(
                 f"{out} ends in {out.suffix}; a page ends in .html, a board is a folder. "
                 "`choicewise plot` writes a chart as SVG, PNG or PDF"
             )
-        refuse_without_use("a board has", items=items)
+        refuse_without_use("a board", items=items)
         site = find(Site, "board")
         # It is an extension of ours, which is always there.
         assert site is not None
@@ -155,7 +155,7 @@ def plot(
     unused = {spelled.get(name, name): typed[name] for name in typed if name not in kind.uses}
     if not kind.metrics:
         unused["metric"] = metric
-    options.refuse_without_use(f"{name} has", **unused)
+    options.refuse_without_use(f"the chart {name}", **unused)
     study = read_study(map(Path, folders), metric or (), alone=metric is not None, needed=True)
     tell(*(f"note: {note}" for note in study.notes))
     chart = draw(name, study, **typed)

@@ -163,11 +163,11 @@ def report(
     chosen: ChosenAnalysis | None = context.meta.get(CHOSEN)
     if chosen is not None:
         name = chosen.analysis.name
-        options.refuse_without_use(f"{name} has", by=by, interval=interval, ids=output.ids)
+        options.refuse_without_use(f"the analysis {name}", by=by, interval=interval, ids=output.ids)
     output.check()
     if scored.metric is None:
         options.refuse_without_use(
-            "without --metric there is", temperature_from=scored.temperature_from
+            "a report without --metric", temperature_from=scored.temperature_from
         )
     if chosen is not None:
         chosen.show(_analysed(chosen, scored, folders), output)

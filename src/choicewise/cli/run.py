@@ -92,7 +92,7 @@ def run(
         raise UsageError(f"{kind.display(model)} {kind.workers}; leave {names} out")
     if dry_run:
         options.refuse_without_use(
-            "--dry-run counts what is asked first and has",
+            "--dry-run, which only counts",
             **copies,
             all=output.every,
             ids=output.ids,
@@ -128,10 +128,10 @@ def run(
     for source in sources:
         job.choices[0].in_chat(source.recipes)
     if len(sources) == 1:
-        options.refuse_without_use("one dataset has", without_missing=without_missing)
+        options.refuse_without_use("a single dataset", without_missing=without_missing)
     else:
         options.refuse_without_use(
-            "several benchmarks, with subjects of their own, have", subject=part.subject
+            "several benchmarks, which have different subjects", subject=part.subject
         )
     if out is None or dry_run:
         _print_plans(job, sources, output.json)
@@ -282,7 +282,7 @@ def sweep(
     given |= {**part.given, **part.data(*(data or ())), **loading.given}
     if plan is not None:
         options.refuse_without_use(
-            "a plan says all that and has", model=model, data=data, protocol=protocol, **given
+            "a plan, which states them", model=model, data=data, protocol=protocol, **given
         )
         job = read_plan(plan).model_copy(
             update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command
@@ -458,7 +458,7 @@ def ladder(
     needed = {"model": model, "data": data, "out": out}
     if folder is not None:
         given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
-        options.refuse_without_use("a run folder has", **given)
+        options.refuse_without_use("a run folder", **given)
         _show_run(start, end, folder, served, metric, json)
         return
     advice = "name a run folder after the protocols, or give all three"
@@ -466,9 +466,7 @@ def ladder(
     assert model is not None
     assert out is not None
     loading.refuse_foreign(model)
-    options.refuse_without_use(
-        "a run that is still to be evaluated has", metric=metric, served=served
-    )
+    options.refuse_without_use("a run that is not yet evaluated", metric=metric, served=served)
     table = {"models": [model], **part.given, **part.data(data), **loading.given}
     _evaluate(start, end, table, out, json)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from choicewise.errors import not_applicable
 from choicewise.ports import ModelKind, find
 
 if TYPE_CHECKING:  # an option is refused before anything is loaded
@@ -73,5 +74,7 @@ def refusal(name: str, given: Iterable[str], spelled: Callable[[str], str] = str
     useless = [spelled(option) for option in given if option not in kind.takes]
     if not useless:
         return ""
-    options = " and ".join(useless)
-    return f"{kind.display(name)} {kind.because} and has no use for {options}; leave {options} out"
+    target = kind.display(name)
+    if kind.because:
+        target += f", which {kind.because}"
+    return not_applicable(useless, target)

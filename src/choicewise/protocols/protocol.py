@@ -352,7 +352,7 @@ class ReadingAxes(AskingAxes):
             if axis in reading.takes and not stated:
                 yield f"reading {name} needs {axis}, {meaning}, which must be at least 1"
             if axis not in reading.takes and stated is not None:
-                yield f"axis {axis} is {stated}, but reading {name} has no use for it; leave it out"
+                yield f"axis {axis} is {stated}, but reading {name} does not use it; leave it out"
         if self.stop is not None and "new_tokens" not in reading.takes:
             yield f"axis stop is {self.stop!r}, but reading {name} generates no text; leave it out"
         if not all(stop_texts(self.stop)):
@@ -455,7 +455,7 @@ class ScoringAxes(ReadingAxes):
             )
         if self.score not in CONDITIONAL and self.null is not None:
             yield (
-                f"axis null is {self.null!r}, but score {self.score} has no use for it; "
+                f"axis null is {self.null!r}, but score {self.score} does not use it; "
                 f"leave it out, or use score {' or '.join(CONDITIONAL)}"
             )
         if not reading.has_score(self.score):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from choicewise.errors import UsageError
+from choicewise.errors import UsageError, not_applicable
 from choicewise.ports import TaskLibrary, find
 from choicewise.running.fitting import selectors_with_shots
 from choicewise.running.job import Job, Source
@@ -68,30 +68,29 @@ def _refusal(job: Job, tasks: Sequence[str], spelled: Callable[[str], str]) -> s
     given = [option for option in TASK_OPTIONS if getattr(job, option)]
     if not tasks:
         return _without_use(
-            "protocols without a task of the harness (lm-eval:TASK) have", given, spelled
+            "protocols without a task of the harness (lm-eval:TASK)", given, spelled
         )
     first = tasks[0]
     if job.score:
         return _without_use(
-            f"{first} names its own metrics, as {first}:acc_norm, and has", ["score"], spelled
+            f"{first}, which names its own metrics (such as {first}:acc_norm)", ["score"], spelled
         )
     for task in tasks:
         library = library_of(task)
         assert library is not None
         useless = [option for option in given if option not in library.takes]
         if useless:
-            return _without_use(f"{task} has", useless, spelled)
+            return _without_use(task, useless, spelled)
     for model in job.models:
         chat = [option for option in ("chat", "system") if getattr(model, option)]
         if chat:
             return _without_use(
-                f"{first} is asked as the harness asks without a chat and has", chat, spelled
+                f"{first}, which runs as the harness runs it, without a chat", chat, spelled
             )
     return ""
 
 
-def _without_use(reason: str, useless: Sequence[str], spelled: Callable[[str], str]) -> str:
+def _without_use(target: str, useless: Sequence[str], spelled: Callable[[str], str]) -> str:
     if not useless:
         return ""
-    options = " and ".join(map(spelled, useless))
-    return f"{reason} no use for {options}; leave {options} out"
+    return not_applicable(list(map(spelled, useless)), target)

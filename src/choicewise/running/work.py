@@ -329,9 +329,8 @@ def how_asked(model: Model) -> list[str]:
     if served is None:
         return []
     record = served.record
-    software = record.software or "a server"
-    route = record.route or "nothing"
-    lines = [f"{record.model} behind {software}, by route {route}"]
+    software = record.software or "unnamed server"
+    lines = [f"server: {software}, model {record.model}, route {record.route or 'none'}"]
     lines += [f"note: {note}" for note in served.notes]
     return lines
 

@@ -23,9 +23,9 @@ NAME = "vllm:bundled:merrow-byte"
         (
             ["--model", NAME, "--device", "cpu"],
             UsageError,
-            "has no use for --device",
+            "--device does not apply",
         ),
-        (["--model", NAME, "--tokenizer", "bytes"], UsageError, "no use for --tokenizer"),
+        (["--model", NAME, "--tokenizer", "bytes"], UsageError, "--tokenizer does not apply"),
         (
             ["--model", f"{NAME},dtype=float32"],
             ModelError,

@@ -112,7 +112,7 @@ def test_a_bundle_needs_answers_and_answers_a_bundle(tmp_path: Path) -> None:
     useless = choicewise(
         "import", tmp_path, "--answers", "a.csv", "--task", "x", "--out", tmp_path / "run", code=2
     )
-    assert "no use for --task" in useless.stderr
+    assert "--task does not apply" in useless.stderr
     two = choicewise(
         "import", tmp_path, tmp_path, "--answers", "a.csv", "--out", tmp_path / "run", code=2
     )

@@ -204,7 +204,7 @@ def test_the_cache_of_another_model_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="model or other settings"):
             CachingLM(other, path)
     CachingLM(theirs(NAMES[0]), str(tmp_path / "hf.db")).loglikelihood(pairs)
-    with pytest.raises(UsageError, match="a model or settings"):
+    with pytest.raises(UsageError, match="an unknown model"):
         CachingLM(ours(NAMES[0]), str(tmp_path / "hf.db"))
 
 
@@ -411,7 +411,7 @@ def test_a_model_without_bos_and_eos_needs_a_prefix() -> None:
         ({"pretrained": "fake:hash"}, "pass a model folder"),
         ({"pretrained": str(BASE), "revision": "v2"}, "has no revision v2"),
         ({"pretrained": str(BASE), "backend": "seq2seq"}, "is causal"),
-        ({"pretrained": str(BASE), "parallelize": True}, "parallelize=True has no meaning"),
+        ({"pretrained": str(BASE), "parallelize": True}, "parallelize=True can't be used"),
         ({"pretrained": str(BASE), "max_length": 4096}, "has 1024 positions"),
         ({"pretrained": str(BASE), "dtyp": "float32"}, "did you mean dtype"),
         ({"pretrained": "nowhere/at/all"}, "no model folder"),

@@ -403,14 +403,14 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
     own = ("run", *FAKE, "--protocol", f"lm-eval:{path}", "--out", tmp_path / "run")
     for words, says in (
         ((*own, "--data", path), "roads.yaml would not"),
-        ((*own, "--chat", "turns"), "no use for --chat"),
+        ((*own, "--chat", "turns"), "--chat does not apply"),
         (
             ("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"),
             "for --allow-task-code",
         ),
         (
             ("prompts", "--protocol", "mmlu", "--include-path", tmp_path),
-            "no use for --include-path",
+            "--include-path does not apply",
         ),
     ):
         assert says in command(*words, code=2).stderr

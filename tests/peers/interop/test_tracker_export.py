@@ -102,5 +102,5 @@ def test_a_folder_of_something_else_and_a_login_are_refused(
         export(run, form, tmp_path)
     assert os.listdir(tmp_path) == ["thesis.tex"]
     if form == "mlflow":
-        with pytest.raises(UsageError, match="no login"):
+        with pytest.raises(UsageError, match="holds a login"):
             export(run, form, Path("https://me:pass@host/x"))

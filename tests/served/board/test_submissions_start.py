@@ -109,8 +109,8 @@ def test_a_public_board_needs_a_token_of_its_own(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--allow", "org/*"], "no use for --allow"),
-        (["--protocol", "mmlu", "--largest", "1GB"], "no use for --protocol and --largest"),
+        (["--allow", "org/*"], "--allow does not apply"),
+        (["--protocol", "mmlu", "--largest", "1GB"], "--protocol and --largest do not"),
         (["--submissions", "--protocol", "nothing/at-all"], "nothing/at-all"),
         (["--submissions", "--largest", "many"], "--largest is 'many'; write it as 20GB"),
         (["--submissions", "--submit-token-file", "nowhere"], "nowhere can't be read"),

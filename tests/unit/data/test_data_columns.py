@@ -218,7 +218,7 @@ def test_stops_are_one_a_line_unless_they_begin_with_a_line_break() -> None:
     assert stop_texts("\n\nQ:") == ("\n\nQ:",)
     axes = {"reading": "generate", "new_tokens": 4, "score": "none", "decision": "letter-match"}
     for stop in ("", "a\n\nb", "a\n"):
-        with pytest.raises(ProtocolError, match="none of them empty"):
+        with pytest.raises(ProtocolError, match="no empty line"):
             Protocol(benchmark="any", stop=stop, **axes)
 
 

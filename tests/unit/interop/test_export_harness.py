@@ -648,7 +648,7 @@ def test_a_local_copy_of_a_benchmark_has_its_repository_and_no_commit(tmp_path: 
     assert (entry.dataset_revision, entry.source_url) == (None, None)
     assert f"not compared with {entry.dataset_id}" in entry.notes
     (note,) = filled.notes
-    assert "compare the number" in note
+    assert "compare the item counts" in note
 
 
 def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_reason(
@@ -656,9 +656,9 @@ def test_a_part_of_a_benchmark_and_data_of_no_repository_are_left_out_with_the_r
 ) -> None:
     run = called(quiz(questions(4), tmp_path / "run"), "sciq")
     part = called(run, "sciq", selection=replace(read_manifest(run.folder).selection, limit=4))
-    with pytest.raises(UsageError, match="part of sciq alone"):
+    with pytest.raises(UsageError, match="only a part of sciq"):
         choicewise.export(part, "eval-results", tmp_path / "out")
-    with pytest.raises(UsageError, match="quiz .* no repository"):
+    with pytest.raises(UsageError, match="no repository .* quiz"):
         choicewise.export(called(part, "quiz"), "eval-results", tmp_path / "out")
 
 

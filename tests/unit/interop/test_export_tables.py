@@ -474,7 +474,7 @@ def test_a_model_that_was_computed_in_two_ways_is_tested_as_two(
 
 
 def test_without_a_number_over_all_items_there_is_no_table(summaries: list[Summary]) -> None:
-    with pytest.raises(UsageError, match="number over all its"):
+    with pytest.raises(UsageError, match="percentage over all its"):
         models_tables([changed(summaries[0], subject="tides")])
 
 

@@ -593,7 +593,7 @@ def test_a_chart_shows_itself_with_and_without_a_renderer(
         (
             "strip",
             {"start": "mmlu/original"},
-            "no use for start; .* models, protocol, rank",
+            "start does not apply .* models, protocol, rank",
         ),
         ("strip", {"colour": "red"}, "choice 'colour'"),
     ],

@@ -232,11 +232,11 @@ def test_what_has_no_data_of_its_own_or_too_many_is_refused(trio: Path, tmp_path
     run = run_line(tmp_path / "other", "fake:hash")
     for line, reason in [
         ([*run, "--data", str(tmp_path / "data/mmlu")], "one dataset can't be"),
-        ([*run, "--subject", "tides"], "no use for --subject"),
-        ([*run, "--mapping", "m.toml"], "no use for --mapping"),
+        ([*run, "--subject", "tides"], "--subject does not apply"),
+        ([*run, "--mapping", "m.toml"], "--mapping does not apply"),
         (
             [*run_line(trio, "fake:hash", "mmlu"), "--without-missing"],
-            "no use for --without-missing",
+            "--without-missing does not apply",
         ),
     ]:
         with pytest.raises(UsageError, match=reason):

@@ -319,7 +319,7 @@ def test_a_line_that_says_too_little_or_too_much_is_refused(
     for words, reason in [
         (["plan.toml"], "--out is missing"),
         (["--model", "fake:hash", "--out", "o"], "--protocol missing"),
-        (["plan.toml", "--model", "fake:hash", "--out", "o"], "no use for --model"),
+        (["plan.toml", "--model", "fake:hash", "--out", "o"], "--model does not apply"),
         (["nowhere.toml", "--out", "o"], "can't be read"),
     ]:
         with pytest.raises(UsageError, match=reason):

@@ -132,7 +132,7 @@ def serve(
         check_metrics(metric)
     # Options without use are refused, as somebody relies on what they say.
     if not submissions:
-        options.refuse_without_use("a board without --submissions has", **vars(asked))
+        options.refuse_without_use("a board without --submissions", **vars(asked))
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class _AtAddress(ModelKind):
     """A model that a server at an address computes."""
 
-    revisions = "is the server's choice and has no use for revisions"
+    revisions = "is chosen by the server and takes no revisions"
     remote = True
 
     def address(self, name: str) -> ServerAddress:
@@ -101,7 +101,7 @@ class Engine(ModelKind):
     takes = frozenset({"dtype", "window", "batch_tokens", "memory"})
     because = "is computed by vLLM"
     workers = ""
-    revisions = "has no use for revisions; name each as vllm:NAME@REVISION"
+    revisions = "takes no revisions; name vllm:NAME@REVISION for each"
     remote = True
 
     def check(self, name: str) -> None:

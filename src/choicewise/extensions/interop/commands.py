@@ -95,7 +95,7 @@ def import_logs(
                 f"--answers needs one bundle, not {len(paths)} paths; name the bundle alone"
             )
         only_for_logs = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
-        options.refuse_without_use("answers to a bundle have", **only_for_logs)
+        options.refuse_without_use("answers to a bundle", **only_for_logs)
         _import_answers(open_bundle(paths[0]), answers, out, model)
         print_folders([out], output)
         return

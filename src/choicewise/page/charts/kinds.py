@@ -44,8 +44,8 @@ def draw(name: str, study: Study, **choices: Any) -> Chart:
         if choice not in names:
             raise UsageError(f"no chart has a choice {choice!r}; {did_you_mean(choice, names)}")
         if choice not in (*kind.uses, "width"):
-            has = f"; it has {', '.join(kind.uses)}" if kind.uses else ""
-            raise UsageError(f"the chart {name} has no use for {choice}{has}")
+            has = f"; it takes {', '.join(kind.uses)}" if kind.uses else ""
+            raise UsageError(f"{choice} does not apply to the chart {name}{has}")
     reason = kind.lacks(study)
     if not reason:
         return kind.draw(study, Choices(**choices))

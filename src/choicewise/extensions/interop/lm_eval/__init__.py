@@ -6,8 +6,8 @@ NAME = "choicewise"
 
 HELP = (
     "usage: choicewise lm-eval ARGUMENT...",
-    "Run lm-evaluation-harness with choicewise as a model; all arguments are passed on.",
-    "In your command, replace `lm_eval` by `choicewise lm-eval`, and the model `hf` by `choicewise`.",
+    "Run lm-evaluation-harness with choicewise as its model. All arguments are passed on.",
+    "In your command, write `choicewise lm-eval` for `lm_eval`, and name the model `choicewise`.",
 )
 """Help of the command if the harness is not installed."""
 

@@ -70,15 +70,16 @@ def load_engine(arguments: ModelArguments) -> Engine:
     folder = _load_folder(arguments)
     if folder.kind is MASKED:
         raise ModelError(
-            f"{folder.name} is a masked language model, and the harness asks for continuations; `choicewise run` scores"
-            " it with reading:pseudo-loglikelihood"
+            f"{folder.name} is a masked language model and can't continue texts; "
+            "use `choicewise run` and a protocol with reading:pseudo-loglikelihood"
         )
     backend = "causal"
     if folder.kind is ENCODER_DECODER:
         backend = "seq2seq"
     if arguments.backend not in ("default", backend):
         raise ModelError(
-            f"backend is {arguments.backend}, but {arguments.pretrained} is {backend}; leave the backend out"
+            f"backend is {arguments.backend}, but {arguments.pretrained} is {backend}; "
+            "leave the backend out"
         )
     tokenizer = _load_tokenizer(arguments, folder.folder)
     local = cast("LocalModel | EncoderDecoder", folder.local)
@@ -106,7 +107,8 @@ def _load_folder(arguments: ModelArguments) -> FolderModel:
     name = _name(arguments)
     if not isinstance(model_kind(name), Local):
         raise ModelError(
-            f"{arguments.pretrained} has no tokenizer that the harness could use; pass a model folder"
+            f"{arguments.pretrained} has no tokenizer for the harness; "
+            "pass a model folder or a name on the Hub"
         )
     load = partial(
         load_model,
@@ -161,8 +163,8 @@ def _name(arguments: ModelArguments) -> str:
         return str(folder / arguments.subfolder)
     if arguments.subfolder:
         raise ModelError(
-            f"subfolder is {arguments.subfolder!r}, but only a folder on this machine can have one: "
-            f"run `hf download {name}` and pass the folder it names"
+            f"subfolder {arguments.subfolder!r} works only for a folder on this machine; "
+            f"run `hf download {name}` and pass the folder that it prints"
         )
     # A name with @ has its commit already.
     if arguments.revision == "main" or "@" in name:
@@ -226,15 +228,16 @@ HARNESS = "harness"
 DTYPES = {"half": "float16", "float": "float32"}
 """Names of types by torch's other names for them."""
 
+PACKED = "batches are sized to fit the memory (batch_tokens sets their size)"
 IGNORED = {
-    "batch_size": "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)",
-    "max_batch_size": "all requests form one tree of tokens, computed in packs that fit (batch_tokens sets their size)",
-    "logits_cache": "every token is computed once, whatever is scored after it",
+    "batch_size": PACKED,
+    "max_batch_size": PACKED,
+    "logits_cache": "every token is computed only once anyway",
 }
 """Arguments of ``hf`` that change no number here, and why."""
 
-ONE_DEVICE = "the model is computed on one device (device=cuda:0) or on all GPUs (device=auto)"
-QUANTISED = "quantised weights are read as config.json of the model says"
+ONE_DEVICE = "the model runs on one device (device=cuda:0) or on all GPUs (device=auto)"
+QUANTISED = "quantised weights are read from config.json of the model"
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "parallelize": ((False,), ONE_DEVICE),
     "tp_plan": ((False,), ONE_DEVICE),
@@ -244,8 +247,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "offload_folder": (("./offload",), ONE_DEVICE),
     "mixed_precision_dtype": ((), "weights and arithmetic have one dtype (dtype=bfloat16)"),
     "softmax_dtype": (("float32", "float"), "the softmax is always computed in float32"),
-    "truncation": ((False,), "contexts are cut at their start alone"),
-    "delta": ((), "add the weights up, save the model, and pass its folder"),
+    "truncation": ((False,), "contexts are cut only at their start"),
+    "delta": ((), "add the two weights, save the model, and pass its folder"),
     "autogptq": ((False,), QUANTISED),
     "gptqmodel": ((False,), QUANTISED),
     "load_in_4bit": ((False,), QUANTISED),
@@ -292,7 +295,7 @@ class ModelArguments:
                 f"max_length is {self.max_length} tokens; it must be at least 1, or left out"
             )
         if self.enable_thinking and self.think_end_token is None:
-            raise UsageError("enable_thinking needs think_end_token, after which the answer begins")
+            raise UsageError("enable_thinking needs think_end_token, the token that ends a thought")
 
     @property
     def template_arguments(self) -> dict[str, Any]:
@@ -327,7 +330,7 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
             neutral, reason = REFUSED[name]
             if value not in neutral:
                 problems.append(
-                    f"{name}={value} has no meaning for the model choicewise: {reason}; leave it out"
+                    f"{name}={value} can't be used with the model choicewise; leave it out: {reason}"
                 )
         elif name not in kinds:
             hint = did_you_mean(name, [*kinds, *IGNORED, *REFUSED])
@@ -397,11 +400,11 @@ def stamp(answers: MutableMapping[str, Any], identity: str) -> None:
     if stamped is not None:
         source = "another model or other settings"
     elif len(answers):
-        source = "a model or settings that it does not name"
+        source = "an unknown model"
     else:
         answers[STAMP] = identity
         return
     raise UsageError(
-        f"the cache {getattr(answers, 'filename', '')} holds answers of {source}, which would be taken for this "
-        "model's; pass another path as use_cache, or delete the file"
+        f"the cache {getattr(answers, 'filename', '')} holds answers of {source}; "
+        "pass another path as use_cache, or delete the file"
     )

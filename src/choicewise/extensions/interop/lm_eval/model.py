@@ -54,7 +54,7 @@ class ChoicewiseLM(TemplateLM):
         super().__init__()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError(
-                "the model choicewise runs in one process; leave out accelerate launch or torchrun"
+                "the model choicewise runs in one process; start it without accelerate or torchrun"
             )
         self.arguments, notes = read_arguments(arguments)
         for note in notes:
@@ -68,7 +68,8 @@ class ChoicewiseLM(TemplateLM):
             self.backend = "seq2seq"
             if self.arguments.boundary != HARNESS:
                 raise UsageError(
-                    f"boundary={self.arguments.boundary} has no meaning for an encoder-decoder; leave it out"
+                    f"boundary={self.arguments.boundary} can't be used with an encoder-decoder; "
+                    "leave it out"
                 )
         prefix = self.prefix_token_id
         prefix_text = None
@@ -142,7 +143,8 @@ class ChoicewiseLM(TemplateLM):
         """Return each continuation's log-likelihood (nats), and whether it is greedy."""
         if self.arguments.enable_thinking:
             raise UsageError(
-                "enable_thinking has no meaning for log-likelihoods; leave it out, or ask generative tasks"
+                "enable_thinking works only for tasks that generate; "
+                "leave it out for tasks of log-likelihoods"
             )
         texts = list(map(_request, requests))
         if self.arguments.boundary == HARNESS:
@@ -177,7 +179,7 @@ class ChoicewiseLM(TemplateLM):
             texts.append(text)
         if self.prefix_token_id is None:
             raise ModelError(
-                "the tokenizer names neither a BOS nor an EOS to score texts after; pass prefix_token_id"
+                "the tokenizer has no BOS and no EOS to put before a text; pass prefix_token_id"
             )
         prompts: list[ScoredPrompt] = []
         owners: list[int] = []
@@ -324,7 +326,7 @@ def _texts(instance: Instance) -> tuple[str, Any]:
     """Return the two texts of a request.  Raises UsageError for others, such as images."""
     if len(instance.args) != 2:
         raise UsageError(
-            f"{_where(instance)} has inputs beside text, which the model choicewise does not take"
+            f"{_where(instance)} has inputs other than text; the model choicewise takes only text"
         )
     context, continuation = instance.args
     return context, continuation

@@ -314,7 +314,8 @@ def incomplete_notes(export: Export) -> list[str]:
     """Return a line per run whose items are not all there."""
     unfinished = [run for run in export.runs if not run.manifest.complete]
     return [
-        f"{run.folder} is not complete: only items that were asked are there" for run in unfinished
+        f"{run.folder} is not complete; the export holds only the items that were run"
+        for run in unfinished
     ]
 
 
@@ -327,7 +328,7 @@ def missing_notes(run: Run, rows: Mapping[str, Number]) -> list[str]:
         missing = row.counts.missing
         if missing:
             notes.append(
-                f"{run.folder}, {name}: {missing} items are missing and have no line in the samples"
+                f"{run.folder}, {name}: {missing} items have no answer, so the samples leave them out"
             )
     return notes
 

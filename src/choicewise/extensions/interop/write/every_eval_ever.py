@@ -81,7 +81,8 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
     # The name is made of model, data and selection: another run of them would be lost.
     if file.exists():
         raise UsageError(
-            f"{run.folder} is of the same model, data and selection as another run; export one of them"
+            f"{run.folder} has the same model, data and selection as another run; "
+            "export only one of them"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -407,7 +408,7 @@ def _metadata(item: AnsweredItem, measured: Measurement) -> dict[str, str]:
         "prediction": str(int(measured.prediction[item.index])),
     }
     if not measured.metric.counted:
-        metadata["is_correct"] = f"not defined by the metric {measured.protocol.metric}"
+        metadata["is_correct"] = f"not defined for the metric {measured.protocol.metric}"
     scores = item_scores(item, measured)
     if scores is not None:
         metadata["scores"] = json_text(scores)
@@ -467,18 +468,24 @@ def _write_eval_results_run(
     task, subject = BOARDS.get(dataset.name, ("default", ""))
     board = _board(dataset, task)
     if board is None:
-        yield f"{run.folder}: {dataset.name} is on no repository of the Hub that is known, so its scores have no board"
+        yield (
+            f"{run.folder}: left out, as no repository of the Hub is known for {dataset.name}, "
+            "so it has no board"
+        )
         return
     is_part = selection.limit is not None or selection.sample is not None
     if selection.subjects is not None and selection.subjects != (subject,):
         is_part = True
     if is_part:
-        yield f"{run.folder}: it is about a part of {dataset.name} alone, and a board is about all of it"
+        yield f"{run.folder}: left out, as it has only a part of {dataset.name}; a board needs all"
         return
     if dataset.name not in BOARDS:
-        yield f"{run.folder}: whether {board.repository} has a board is not known; compare task_id with its eval.yaml"
+        yield (
+            f"{run.folder}: {board.repository} may have no board; "
+            "compare task_id with eval.yaml there"
+        )
     if not dataset.source:
-        yield f"{run.folder}: {_unchecked(board)}; compare the number of items before it is published"
+        yield f"{run.folder}: {_unchecked(board)}; compare the item counts before you publish"
 
     # The board of a benchmark with one subject is about the items of that subject.
     if subject:
@@ -533,7 +540,7 @@ def _yaml(run: Run, row: Number, board: _Board, export: Export) -> str:
 
 
 def _unchecked(board: _Board) -> str:
-    return f"its data are a local copy, which was not compared with {board.repository}"
+    return f"the data are a local copy, not compared with {board.repository}"
 
 
 def _notes(run: Run, row: Number, board: _Board) -> str:

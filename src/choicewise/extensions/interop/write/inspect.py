@@ -245,7 +245,7 @@ def _sample_score(
         reason = (
             item.missing
             or measured.unlisted_reason(item.index)
-            or f"nothing was observed that gives a number for score {measured.protocol.score}"
+            or f"the model returned nothing that score {measured.protocol.score} can use"
         )
         return Score.unscored(
             reason="missing",

@@ -35,7 +35,7 @@ from choicewise.util.text import counted, percent, ranks, sentence
 MOST = 6
 """Columns of numbers that fit on a page beside mean and rank; more of them make further tables."""
 
-UNTESTED = f"not tested against its column: other texts, other items, or fewer than {FEWEST} items"
+UNTESTED = f"not tested against others: different texts or items, or fewer than {FEWEST} items"
 """The remark on a number that no test compared."""
 
 
@@ -63,7 +63,8 @@ def models_tables(runs: Sequence[Summary]) -> tuple[list[PaperTable], PaperTable
     table = matrix(rows, outcomes)
     if not table.benchmarks:
         raise UsageError(
-            "no run has a number over all its items that is a share of 1, which a table of models shows"
+            "no run has a percentage over all its items, which a table of models needs; "
+            "finish a run, or choose a metric such as acc"
         )
     models = _Models(table, against_best(table, outcomes), part_of)
     parts = column_parts(len(table.benchmarks), MOST)
@@ -214,8 +215,8 @@ class _Models:
             pairs = counted(self.tested.tests, "pair")
             notes.append(
                 Note(
-                    "Bold: no other model is better by a paired sign-flip test over the items that both"
-                    f" score, {100 * LEVEL:.0f} %, Holm's correction for all {pairs} of the table."
+                    "Bold: no other model is significantly better (paired sign-flip test over shared"
+                    f" items, {100 * LEVEL:.0f} %, Holm's correction for all {pairs})."
                 )
             )
         if end_heads:
@@ -226,17 +227,17 @@ class _Models:
             protocols.append(f"{self.table.titles[column]}: {benchmark.protocol}")
         notes.append(
             Note(
-                f"Protocols: {'; '.join(protocols)}. Their signatures are in the file beside this one."
+                f"Protocols: {'; '.join(protocols)}. The file beside this one has their signatures."
             )
         )
         return notes
 
     def _end_note(self, end_heads: Sequence[str]) -> Note:
         has_bounds = any(standing.rank_low is not None for standing in self.table.standings)
-        rank = "its range is not known"
+        rank = "without a range"
         if has_bounds:
-            rank = "with the range that tests of all pairs leave open (95 %)"
-        mean = "of all benchmarks, each counting the same"
+            rank = "with its 95 % range by tests of all pairs"
+        mean = "over all benchmarks with equal weights"
         if "mean" in end_heads and "rank" in end_heads:
             rank = f"by the mean, {rank}"
             if has_bounds:

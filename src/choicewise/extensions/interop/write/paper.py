@@ -645,7 +645,7 @@ def remarks(row: Number, part: str) -> list[str]:
         texts.append(f"{counts.invalid:,} of {counts.n:,} texts name no option and count as wrong")
     if "gold-constant" in row.diagnosis.warnings:
         texts.append(
-            "ties, and the right choice always in one place: the tie rule decides the number"
+            "ties, and the right choice is always in one position: the tie rule decides the score"
         )
     return texts
 
@@ -653,7 +653,7 @@ def remarks(row: Number, part: str) -> list[str]:
 def table_notes(rows: Sequence[Number]) -> list[Note]:
     """Return the notes that every table of these rows has, whatever its layout."""
     intervals = dict.fromkeys(row.interval.name for row in rows)
-    text = f"Intervals: 95 %, {', '.join(intervals)}. n: the items that a value is a mean over."
+    text = f"Intervals: 95 %, {', '.join(intervals)}. n: the number of items averaged."
     return [metric_note(rows), Note(text), *origins(rows)]
 
 
@@ -683,8 +683,8 @@ def origins(rows: Sequence[Number]) -> list[Note]:
         Note(f"Models: {'; '.join(models)}."),
         Note(f"Data: {'; '.join(data)}."),
         Note(
-            f"Scored with Choicewise {__version__}; the signatures state every axis of a protocol and parse"
-            " back to it."
+            f"Scored with Choicewise {__version__}. A signature states every axis of its protocol and"
+            " can be run again."
         ),
         *_signatures(rows),
     ]

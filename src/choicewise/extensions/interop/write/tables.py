@@ -179,7 +179,8 @@ def _left_out(export: Export) -> list[str]:
                 names.append(name)
         if names:
             lines.append(
-                f"{run.folder}: left out {', '.join(names)}, which ask for no log-likelihood of each choice"
+                f"{run.folder}: left out {', '.join(names)}, "
+                "which have no log-likelihood of every choice"
             )
     return lines
 

@@ -180,7 +180,7 @@ def check_wandb(out: Path) -> None:
     has_other_files = out.is_dir() and any(file.name != "wandb" for file in out.iterdir())
     if out.is_file() or has_other_files:
         raise UsageError(
-            f"{out} holds something else than runs of W&B; choose a new folder, or one it logs to"
+            f"{out} holds files that are no runs of W&B; choose a new folder, or one of W&B"
         )
 
 
@@ -202,13 +202,13 @@ def write_mlflow(export: Export, out: Path) -> Sequence[str]:
     try:
         if server is not None:
             _mlflow_log_all(export, name, server)
-            return [f"experiment {name}: it is at {server}"]
+            return [f"experiment {name} is at {server}"]
         os.environ.setdefault(ALLOW, "true")
         with disk_errors(out):
             _mlflow_log_all(export, name, out.resolve().as_uri())
     except MlflowException as error:
-        raise StoreError(f"MLflow at {server or out} refuses: {error}") from error
-    return [f"experiment {name}: `{ALLOW}=true mlflow ui --backend-store-uri {out}` shows it"]
+        raise StoreError(f"MLflow at {server or out} refused the export: {error}") from error
+    return [f"see experiment {name}: `{ALLOW}=true mlflow ui --backend-store-uri {out}`"]
 
 
 def _mlflow_log_all(export: Export, name: str, address: str) -> None:
@@ -259,8 +259,8 @@ def server_of(out: Path) -> str | None:
     parts = urlsplit(f"{scheme}://{address}")
     if parts.username or parts.password or parts.query:
         raise UsageError(
-            "the address of a server must hold no login; set MLFLOW_TRACKING_USERNAME and"
-            " MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, instead"
+            "the address of the server holds a login; remove it, and set MLFLOW_TRACKING_USERNAME and"
+            " MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         )
     return parts.geturl()
 
@@ -279,5 +279,5 @@ def check_mlflow(out: Path) -> None:
     is_other_folder = out.is_dir() and any(out.iterdir()) and not any(out.glob("*/meta.yaml"))
     if out.is_file() or is_other_folder:
         raise UsageError(
-            f"{out} holds something else than runs of MLflow; choose a new folder, or one it logs to"
+            f"{out} holds files that are no runs of MLflow; choose a new folder, or one of MLflow"
         )

@@ -90,25 +90,25 @@ def from_the_command_line(name: str, **options: Any) -> object:
         (
             "server:http://host/v1#m",
             {"device": "cpu"},
-            "server:http://host/v1#m is computed .* server",
+            "apply to server:http://host/v1#m, which is computed",
         ),
         (
             "decisions:http://host/v1#m,repeats=3",
             {"window": 9},
-            "decisions:http://host/v1#m is an endpoint",
+            "apply to decisions:http://host/v1#m, which is an endpoint",
         ),
         (
             "vllm:org/name",
             {"adapter": "folder"},
-            "vllm:org/name is computed .* vLLM",
+            "apply to vllm:org/name, which is computed by vLLM",
         ),
-        ("fake:hash", {"dtype": "float32"}, "fake:hash has no weights"),
+        ("fake:hash", {"dtype": "float32"}, "apply to fake:hash, which has no weights"),
         (
             "bundled:merrow-byte",
             {"tokenizer": "bytes"},
-            "bundled:merrow-byte brings .* tokenizer",
+            "apply to bundled:merrow-byte, which brings",
         ),
-        ("steady:x", {"dtype": "float32"}, "steady:x computes nothing"),
+        ("steady:x", {"dtype": "float32"}, "apply to steady:x, which computes nothing"),
     ],
 )
 def test_a_kind_refuses_an_option_everywhere_in_the_same_words(

@@ -564,7 +564,7 @@ def test_the_groups_hold_the_axes_in_the_order_of_the_signature() -> None:
         (PromptAxes(benchmark="b", choices=5), "5 choices need 5 letters"),
         (ShotAxes(benchmark="b", sampler="none"), "5 shots need a shot_split"),
         (AskingAxes(benchmark="b", thought="close"), "axis thought is 'close', but chat is none"),
-        (ReadingAxes(benchmark="b", chains=3), "loglikelihood has no use"),
+        (ReadingAxes(benchmark="b", chains=3), "loglikelihood does not use it"),
         (ScoringAxes(benchmark="b", ties="none"), "decision argmax needs"),
     ],
 )

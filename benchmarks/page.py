@@ -383,10 +383,10 @@ REPORT = """\
 
 Before, the report of MMLU took 4.7 GB.
 
-`1 metric` and `12 metrics` are `report --metric` of one metric and of twelve (brier, bpb, logprob, prob, margin,
-total-prob, norm-prob, log-score, rps, ece, ece-mass, overconfidence) under every protocol that can have them, without a
-kept summary: a further metric takes 0.6 CPU seconds and 7 MB. Before the run was read once for all of them it took 5.6
-CPU seconds and 22 MB. Measured alone by `python benchmarks/report.py --items 0 --verb "1 metric" --verb "12 metrics"`.
+`1 metric` and `12 metrics` are `report --metric` under every protocol that can have them, without a kept summary. The
+twelve are brier, bpb, logprob, prob, margin, total-prob, norm-prob, log-score, rps, ece, ece-mass and overconfidence.
+A further metric takes 0.6 CPU seconds and 7 MB. Before the run was read once for all of them it took 5.6 CPU
+seconds and 22 MB. Measured alone by `python benchmarks/report.py --items 0 --verb "1 metric" --verb "12 metrics"`.
 """
 
 
@@ -411,7 +411,7 @@ in one process. Before blocks were bounded, `professional_law` took 25.9 s (222,
 `high_school_biology` 2.4 s (159,395, 0.64 GB) on such a machine.
 
 With `fake:hash`, whose tokens are bytes (130 million unique ones), the family on all of MMLU and its table took 7.7
-minutes and 6.5 GB before, and now 4.2 minutes beside another job, and 0.62 GB
+minutes and 6.5 GB before. Now they take 4.2 minutes beside another job, and 0.62 GB
 (`/usr/bin/time -v choicewise run --model fake:hash --data MMLU --protocol mmlu --out RUN`); its `--dry-run` takes 70 s.
 """
 
@@ -469,10 +469,10 @@ def board(found: Sequence[Mapping[str, Any]]) -> str:
 BOARD_REQUESTS = """\
 ## board_requests: `python benchmarks/board_requests.py`
 
-Requests a second that `choicewise serve --submissions` answers on loopback to all clients together, and how long one
-takes, while `choicewise run` writes one run after the other into the board's folder, on the same cores as the clients.
-The board has {models} models and 50 submissions; {clients} clients keep a connection each and ask one page after the
-other. {runs_written} runs were written meanwhile. The target is 200 a second.
+Requests a second that `choicewise serve --submissions` answers to all clients together on loopback, and the time of
+one. Meanwhile `choicewise run` writes one run after the other into the board's folder, on the same cores as the
+clients. The board has {models} models and 50 submissions; {clients} clients keep a connection each and ask one page
+after the other. {runs_written} runs were written meanwhile. The target is 200 a second.
 """
 
 
@@ -509,10 +509,11 @@ def html_page(found: Sequence[Mapping[str, Any]]) -> str:
 SERVER = """\
 ## server: `python benchmarks/server.py`
 
-A vLLM server on this machine, its prefix cache emptied before each command, asked the same by the harness's
-`local-completions` (echo of token ids, as vLLM's users run it) and by `choicewise run`, in turn; every log-likelihood
-is compared. What the server computes and its CPU seconds are its own counts; it caches whole blocks of 32 tokens, the
-smallest that its CPU build has. Ours probes the server before and after the questions, with a fixed number of short
+A vLLM server on this machine gets the same questions in turn from the harness's `local-completions` (echo of token
+ids, as vLLM's users run it) and from `choicewise run`. Its prefix cache is emptied before each command, and every
+log-likelihood is compared. What the server computes and its CPU seconds are its own counts; it caches whole
+blocks of 32 tokens, the smallest that its CPU build has. Ours probes the
+server before and after the questions, with a fixed number of short
 requests; what those compute is a column of its own, and their seconds are in the whole commands. Columns that end
 in ÷ are the harness's figure divided by ours: wall seconds of the whole commands, seconds of asking the questions, CPU
 seconds of the server. The harness is handed rendered texts; ours reads the data.
@@ -550,8 +551,8 @@ VLLM = """\
 ## vLLM: `python benchmarks/vllm_counts.py`
 
 `count` is arithmetic: the input tokens that vLLM computes for the same questions, with a cache of whole blocks that
-drops nothing, asked as `--model vllm:NAME` asks, and as the harness's `--model vllm` does, whose requests read no cache
-(context and continuation as one prompt with `prompt_logprobs`, as its class `VLLM` does). Real questions,
+drops nothing. It counts them for `--model vllm:NAME`, and for the harness's `--model vllm`, whose requests read no
+cache (its class `VLLM` sends context and continuation as one prompt with `prompt_logprobs`). Real questions,
 the bundled merrow-bpe-2048's tokens, without a limit of the window. The cache can't share a part of a block, so that
 every option of several tokens computes the end of its context again: with short prompts that is more than a tenth.
 """

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from choicewise import ports
 from choicewise.protocols.metrics import METRICS
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.intervals import Value, error_interval, extreme_interval, micro, wilson
+from choicewise.scoring.intervals import Value, error_interval, extreme_interval, micro
 from choicewise.scoring.observed import (
     Floats,
     Integers,
@@ -259,7 +259,7 @@ def if_calibrated(metric: str, judged: Judged, among: Mask) -> float:
     """
     items = subset(judged, among)
     if metric in BINS:
-        bins, confidence = _bins(metric, items.confidence)
+        bins, confidence = confidence_bins(metric, items.confidence)
         if not len(bins):
             return math.nan
         variance = np.bincount(bins, weights=confidence * (1 - confidence))
@@ -276,47 +276,6 @@ def people_shares(judged: Judged) -> Floats:
         return np.full(len(judged.scores), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         return judged.soft / judged.summed(judged.soft)[judged.item]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bin:
-    """Hold a line of the reliability table: items of similar confidence, and how many are right."""
-
-    n: int
-    lowest: float
-    highest: float
-    confidence: float
-    right: float
-    right_low: float
-    right_high: float
-
-
-def reliability(metric: str, judged: Judged) -> list[Bin]:
-    """Return the bins of a calibration error that hold items, in order.
-
-    The interval of the share that is right is Wilson's.
-    """
-    is_scored = ~np.isnan(judged.confidence) & ~np.isnan(judged.hit)
-    confidence = judged.confidence[is_scored]
-    hit = judged.hit[is_scored]
-    bins, _ = _bins(metric, judged.confidence)
-    table = []
-    for number in np.unique(bins):
-        in_bin = bins == number
-        n = int(in_bin.sum())
-        right = float(hit[in_bin].mean())
-        right_low, right_high = wilson(right, n)
-        line = Bin(
-            n=n,
-            lowest=float(confidence[in_bin].min()),
-            highest=float(confidence[in_bin].max()),
-            confidence=float(confidence[in_bin].mean()),
-            right=right,
-            right_low=right_low,
-            right_high=right_high,
-        )
-        table.append(line)
-    return table
 
 
 def bins_of(confidence: Floats, number: int, closed_right: bool = False) -> Integers:
@@ -384,7 +343,7 @@ Kalai et al. 2025.
 """
 
 
-def _bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
+def confidence_bins(metric: str, confidence: Floats) -> tuple[Integers, Floats]:
     """Return the bin of every item with a confidence, and the confidence that counts for it."""
     number, kind = BINS[metric]
     present = confidence[~np.isnan(confidence)]
@@ -403,7 +362,7 @@ def _pooled_interval(metric: str, judged: Judged, vectors: Floats) -> tuple[floa
     """Return (low, high) of a pooled metric; ``vectors``: the scored items' of :func:`_vectors`."""
     if metric not in BINS:
         return extreme_interval(vectors, greatest=metric == "position-prior")
-    bins, confidence = _bins(metric, judged.confidence)
+    bins, confidence = confidence_bins(metric, judged.confidence)
     hit = judged.hit[~np.isnan(judged.confidence)]
     has_hit = ~np.isnan(hit)
     # Bins without items are left out.
@@ -425,7 +384,7 @@ def _vectors(metric: str, judged: Judged) -> Floats:
         shares[(judged.letters < 0).any(axis=0)] = np.nan
         return shares
     has_confidence = ~np.isnan(judged.confidence)
-    bins, confidence = _bins(metric, judged.confidence)
+    bins, confidence = confidence_bins(metric, judged.confidence)
     vectors = np.zeros((len(has_confidence), BINS[metric][0]))
     vectors[has_confidence, bins] = confidence - judged.hit[has_confidence]
     vectors[~has_confidence] = np.nan

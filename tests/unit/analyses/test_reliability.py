@@ -8,12 +8,12 @@ import pytest
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.stored import chain
+from choicewise.extensions.analyses.statistics import reliability
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN
 from choicewise.results.compare import comparisons
 from choicewise.results.outcomes import influence, outcomes_of, ranked
 from choicewise.results.temperature import with_temperature
-from choicewise.scoring.probabilities import reliability
 from tests.helpers.mmlu_data import write_mmlu
 
 PROTOCOLS = ["mmlu/olmes-cf", "mmlu/olmes-mcf", "mmlu/olmes-mcf@views=cyclic"]

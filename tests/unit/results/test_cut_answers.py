@@ -8,6 +8,7 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.errors import ProtocolError
+from choicewise.extensions.interop.write.best_models import against_best
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import LATER, ObservationRow
 from choicewise.report.brief import first_lines
@@ -16,7 +17,7 @@ from choicewise.report.findings import lead_sentences
 from choicewise.report.tables import serious_warnings
 from choicewise.results.compare import comparisons
 from choicewise.results.finding import finding, lead, reversal
-from choicewise.results.headline import against_best, matrix
+from choicewise.results.headline import matrix
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, ranked
 from choicewise.results.run import Run

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from choicewise.extensions.interop.write.best_models import against_best
 from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import Protocol
-from choicewise.results.headline import Matrix, against_best, headline, matrix
+from choicewise.results.headline import Matrix, headline, matrix
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcomes, bounded, ranked
 from choicewise.scoring.significance import holm, sign_flip

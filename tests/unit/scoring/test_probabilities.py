@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from choicewise.extensions.analyses.statistics import reliability
 from choicewise.scoring.decide import argmax
 from choicewise.scoring.intervals import extreme_interval, micro, wilson
 from choicewise.scoring.probabilities import (
@@ -17,7 +18,6 @@ from choicewise.scoring.probabilities import (
     fit_temperature,
     if_calibrated,
     pooled,
-    reliability,
     uniform,
 )
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from choicewise.scoring.intervals import ALIKE
+from choicewise.scoring.intervals import ALIKE, wilson
 from choicewise.scoring.observed import (
     Floats,
     Integers,
@@ -17,6 +17,7 @@ from choicewise.scoring.observed import (
     mean_of_present,
     row_of,
 )
+from choicewise.scoring.probabilities import Judged, confidence_bins
 from choicewise.scoring.significance import centred_ranks
 
 
@@ -161,3 +162,44 @@ def _correlations(scores: Floats, lengths: Floats) -> Floats:
     spread = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
     products = (left * right).sum(axis=1)
     return np.divide(products, spread, out=np.full(len(left), np.nan), where=spread > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """Hold a line of the reliability table: items of similar confidence, and how many are right."""
+
+    n: int
+    lowest: float
+    highest: float
+    confidence: float
+    right: float
+    right_low: float
+    right_high: float
+
+
+def reliability(metric: str, judged: Judged) -> list[Bin]:
+    """Return the bins of a calibration error that hold items, in order.
+
+    The interval of the share that is right is Wilson's.
+    """
+    is_scored = ~np.isnan(judged.confidence) & ~np.isnan(judged.hit)
+    confidence = judged.confidence[is_scored]
+    hit = judged.hit[is_scored]
+    bins, _ = confidence_bins(metric, judged.confidence)
+    table = []
+    for number in np.unique(bins):
+        in_bin = bins == number
+        n = int(in_bin.sum())
+        right = float(hit[in_bin].mean())
+        right_low, right_high = wilson(right, n)
+        line = Bin(
+            n=n,
+            lowest=float(confidence[in_bin].min()),
+            highest=float(confidence[in_bin].max()),
+            confidence=float(confidence[in_bin].mean()),
+            right=right,
+            right_low=right_low,
+            right_high=right_high,
+        )
+        table.append(line)
+    return table

@@ -19,6 +19,7 @@ from choicewise.extensions.analyses.charts.stored import (
     read_calibration,
     read_chain,
 )
+from choicewise.extensions.analyses.statistics import Bin
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
@@ -26,7 +27,6 @@ from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
 from choicewise.results.run import Run, open_run
-from choicewise.scoring.probabilities import Bin
 from choicewise.util import text
 from choicewise.util.text import counted, percent, plain
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.statistics import Bin, reliability
 from choicewise.protocols.between import apply_metrics, under_metrics
 from choicewise.protocols.metrics import CHAIN
 from choicewise.protocols.protocol import (
@@ -20,7 +21,7 @@ from choicewise.results.headline import preference
 from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.results.summary import read_numbers
-from choicewise.scoring.probabilities import BINS, Bin, reliability
+from choicewise.scoring.probabilities import BINS
 
 FAMILIES: Final = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
 """Families of protocols whose probabilities are shown."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from choicewise.errors import UsageError
+from choicewise.extensions.interop.write.best_models import AgainstBest, against_best
 from choicewise.extensions.interop.write.common import summaries
 from choicewise.extensions.interop.write.paper import (
     NONE,
@@ -25,7 +26,7 @@ from choicewise.extensions.interop.write.paper import (
     remarks,
 )
 from choicewise.ports import Export
-from choicewise.results.headline import AgainstBest, Matrix, Standing, against_best, matrix
+from choicewise.results.headline import Matrix, Standing, matrix
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Summary, distinct
 from choicewise.results.rows import chosen_part, run_id

@@ -51,6 +51,7 @@ from choicewise.scoring.significance import (
     untested,
 )
 from choicewise.util.jsonio import json_value
+from choicewise.util.text import common_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,7 @@ class PublishedNumber:
     model: str | None = None
     source: str | None = None
     url: str | None = None
-    place: str | None
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,29 +331,22 @@ def published_comparisons(
     return compared
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Hold one published number of a model, a share of 1, and its source."""
-
-    model: str
-    value: float
-    source: str
-    url: str
-
-
 @cache
-def published() -> dict[str, tuple[Published, ...]]:
+def published() -> dict[str, tuple[PublishedNumber, ...]]:
     """Return the bundled numbers by the short digest of their protocol, such as ``#P8d3978``."""
     content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
     source = f"{content['publisher']}, {content['date']}, MMLU test set"
-    numbers: dict[str, tuple[Published, ...]] = {}
+    numbers: dict[str, tuple[PublishedNumber, ...]] = {}
     for column, described in content["columns"].items():
         name = described["protocol"]
         if "score" in described:
             name += f":{described['score']}"
         protocol, *_ = resolve(name).values()
         numbers[short_signature(protocol)] = tuple(
-            Published(row["model"], row[column], source, content["url"]) for row in content["rows"]
+            PublishedNumber(
+                value=row[column], model=row["model"], source=source, url=content["url"]
+            )
+            for row in content["rows"]
         )
     return numbers
 
@@ -669,7 +663,7 @@ def _first_difference(pair: _Pair) -> FirstDifference | None:
     part = differs.index(True)
     left = left_texts[part]
     right = right_texts[part]
-    agreeing = _agreeing_characters(left, right)
+    agreeing = common_start([left, right])
     start = max(0, agreeing - _CHARACTERS_BEFORE)
     return FirstDifference(
         item=pair.ids[others[0]].as_py(),
@@ -681,14 +675,6 @@ def _first_difference(pair: _Pair) -> FirstDifference | None:
     )
 
 
-def _agreeing_characters(left: str, right: str) -> int:
-    """Return the length of the common beginning of two texts."""
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
-
-
 def _same_sent(pair: _Pair) -> bool:
     """Check that every shared item was sent in the same texts with the same right answers."""
     left = _sent(pair.left_run.evidence, pair.left.protocol.prompt_digest)
@@ -697,27 +683,24 @@ def _same_sent(pair: _Pair) -> bool:
 
 
 def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
-    """Return digests of the texts of all items under a prompt, in the order of the evidence."""
-    digests = [row_digests(pa.array([], pa.large_binary()))]
-    for tables in run.whole_portions():
-        digests.append(_sent_digests(ObservedPortion(tables, prompt)))
-    return np.concatenate(digests)
-
-
-def _sent_digests(portion: ObservedPortion) -> npt.NDArray[np.void]:
-    """Return digests of the texts of a portion's items.
+    """Return digests of the texts of all items under a prompt, in the order of the evidence.
 
     The choices as shown do not count: other tools do not log them.  The contexts of single choices
     do.
     """
-    columns = [portion.item_table["item"]]
-    columns += [portion.requests[name] for name in CONTENT_COLUMNS if name != "options"]
-    contexts = portion.row_contexts
-    contexts_of_items = []
-    for start, stop in pairwise(portion.item_offsets.tolist()):
-        contexts_of_items.append(repr(contexts[start:stop]).encode())
-    rows = [row_bytes(column) for column in columns]
-    return row_digests(*rows, pa.array(contexts_of_items, pa.large_binary()))
+    digests = [row_digests(pa.array([], pa.large_binary()))]
+    for tables in run.portion_tables(texts=True):
+        portion = ObservedPortion(tables, prompt)
+        rows = [row_bytes(portion.item_table["item"])]
+        for name in CONTENT_COLUMNS:
+            if name != "options":
+                rows.append(row_bytes(portion.requests[name]))
+        contexts = portion.row_contexts
+        contexts_of_items = []
+        for start, stop in pairwise(portion.item_offsets.tolist()):
+            contexts_of_items.append(repr(contexts[start:stop]).encode())
+        digests.append(row_digests(*rows, pa.array(contexts_of_items, pa.large_binary())))
+    return np.concatenate(digests)
 
 
 def _texts(run: RunEvidence, measured: Measurement, item: int) -> list[str]:
@@ -763,15 +746,7 @@ def _numbers(
     if value is not None:
         numbers.append(PublishedNumber(value=value, place=_position(value, rows)))
     for bundled in published().get(short_signature(recipe), ()):
-        numbers.append(
-            PublishedNumber(
-                value=bundled.value,
-                model=bundled.model,
-                source=bundled.source,
-                url=bundled.url,
-                place=_position(bundled.value, rows),
-            )
-        )
+        numbers.append(replace(bundled, place=_position(bundled.value, rows)))
     return tuple(numbers)
 
 

@@ -234,57 +234,49 @@ class RunEvidence:
         """Forget the evidence; a later use reads the run again."""
         self._by_prompt.clear()
 
-    def portion_tables(self, texts: bool = False) -> Iterator[RunTables]:
-        """Yield the tables of the run by portions.
+    def portion_tables(self, texts: bool = False, observed: bool = True) -> Iterator[RunTables]:
+        """Yield the tables of the run by portions; the items have the order of every evidence.
 
-        ``texts``: the requests with their texts, and nothing that was observed.
+        ``texts``: with contexts, which are longer than everything else together.  ``observed``:
+        with what was observed.
         """
         for portion in self._portions:
             if self.only is not None:
                 yield self._alone
-            elif texts:
-                yield self._read_requests(portion)
             else:
-                yield self._read(portion, texts=False)
-
-    def whole_portions(self) -> Iterator[RunTables]:
-        """Yield the tables of the run by portions, with observations and texts.
-
-        The items have the order of every evidence.
-        """
-        for portion in self._portions:
-            yield self._read(portion, texts=True)
+                yield self._read(portion, texts, observed)
 
     def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]], texts: bool) -> None:
         """Compute the ``lacking`` columns by prompt, and add them to the evidence."""
-        growing = {prompt: _GrowingColumns(prompt, columns) for prompt, columns in lacking.items()}
-        for tables in self.portion_tables(texts):
+        chunks: dict[str, dict[Column[object], list[Any]]] = {}
+        for prompt, columns in lacking.items():
+            chunks[prompt] = {column: [] for column in (_ITEMS, *columns)}
+        no_items = RunTables(items=self.items.slice(0, 0), extra_options=self._extra_options)
+        for tables in self.portion_tables(texts, observed=not texts):
             prompts = pc.unique(tables.requests["prompt"]).to_pylist()
             for prompt in sorted(lacking.keys() & prompts):
-                growing[prompt].add(tables)
+                _compute(chunks[prompt], ObservedPortion(tables, prompt))
             # Two portions in memory would be too many.
             del tables
-        for prompt, columns in growing.items():
-            if not columns.items:
-                no_items = self.items.slice(0, 0)
-                columns.add(RunTables(items=no_items, extra_options=self._extra_options))
+        for prompt, chunks_of_prompt in chunks.items():
+            if not chunks_of_prompt[_ITEMS]:
+                _compute(chunks_of_prompt, ObservedPortion(no_items, prompt))
+            items = np.concatenate(chunks_of_prompt.pop(_ITEMS))
             if prompt not in self._by_prompt:
-                items = np.concatenate(columns.items)
                 extra = self._extra_options.get(prompt, 0)
                 self._by_prompt[prompt] = Evidence(self.folder, items, self.items, extra)
             evidence = self._by_prompt[prompt]
             for column in lacking[prompt]:
                 # Popped, so that only one column is in memory both in parts and as a whole.
-                evidence.columns[column] = _joined(columns.chunks.pop(column))
+                evidence.columns[column] = _joined(chunks_of_prompt.pop(column))
 
-    def _read(self, portion: Portion, texts: bool) -> RunTables:
-        """Read the tables of a ``portion`` whose files were checked before.
-
-        ``texts``: read contexts, too, which are longer than everything else together.
-        """
+    def _read(self, portion: Portion, texts: bool, observed: bool = True) -> RunTables:
+        """Read the tables of a ``portion`` whose files were checked before."""
         items = self.items.take(pa.array(portion.items))
         left_out = () if texts else ("context",)
         requests = _rows(self.folder, portion, "requests", "item", items["item"], left_out)
+        if not observed:
+            return RunTables(items=items, requests=requests, extra_options=self._extra_options)
         spans = _rows(self.folder, portion, "spans", "item", items["item"], left_out)
         keys = named(spans)
         key_column = pa.chunked_array([keys])
@@ -301,18 +293,15 @@ class RunEvidence:
             extra_options=self._extra_options,
         )
 
-    def _read_requests(self, portion: Portion) -> RunTables:
-        """Read the requests of a portion with their texts, and nothing that was observed."""
-        items = self.items.take(pa.array(portion.items))
-        requests = _rows(self.folder, portion, "requests", "item", items["item"])
-        return RunTables(items=items, requests=requests, extra_options=self._extra_options)
-
     @cached_property
     def _extra_options(self) -> Mapping[str, int]:
         """Return the prompts that show an option more than the items have, or one less (-1)."""
         extra_options = {}
         for text in self.manifest.protocols.values():
-            extra = more_options(_prepare_of(text))
+            # The axis is empty in a signature that is older than it.
+            _, _, from_axis = text.partition("|prepare:")
+            prepare, _, _ = from_axis.partition("|")
+            extra = more_options(prepare)
             # Most protocols show the items' own options; the signatures of these are not parsed.
             if extra:
                 extra_options[parse_signature(text).prompt_digest] = extra
@@ -349,22 +338,6 @@ class RunEvidence:
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
         return covering_portion(blocks, self._subject_rows, self.only or ())
-
-
-class _GrowingColumns:
-    """Collect the columns of one prompt, a portion of the run at a time."""
-
-    def __init__(self, prompt: str, columns: Iterable[Column[object]]) -> None:
-        self.prompt = prompt
-        self.items: list[Integers] = []
-        self.chunks: dict[Column[object], list[object]] = {column: [] for column in columns}
-
-    def add(self, tables: RunTables) -> None:
-        """Add the columns of a portion."""
-        portion = ObservedPortion(tables, self.prompt)
-        self.items.append(portion.items)
-        for column, chunks in self.chunks.items():
-            chunks.append(column.compute(portion))
 
 
 class Evidence:
@@ -536,6 +509,9 @@ LENGTHS = Column(
 MASS = Column("mass", compute=lambda portion: portion.mass)
 """The probability of an item's continuations together, float64 [items]."""
 
+_ITEMS: Column[Integers] = Column("items", compute=lambda portion: portion.items)
+"""The rows of the items in the item table, int64 [items]."""
+
 NO_NUMBER = Column("no number", compute=lambda portion: portion.no_number)
 PART_LOWS = Column("part lows", compute=lambda portion: np.array(portion.part_lows))
 PART_SUMS = Column("part sums", compute=lambda portion: np.array(portion.part_sums))
@@ -668,6 +644,12 @@ def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np
     return row_digests(row_bytes(portion.item_table["item"]), portion.questions(null))
 
 
+def _compute(chunks: Mapping[Column[object], list[Any]], portion: ObservedPortion) -> None:
+    """Add what each column is for a further portion of the run."""
+    for column, values in chunks.items():
+        values.append(column.compute(portion))
+
+
 def _joined(chunks: Sequence[Any]) -> Any:
     """Join the chunks of a column, one of each portion, in order."""
     match chunks[0]:
@@ -724,14 +706,6 @@ def _widened(ends: _Range, value: str) -> _Range:
     if float(value) > float(high):
         high = value
     return low, high
-
-
-def _prepare_of(signature: str) -> str:
-    """Return the axis ``prepare`` of a spelled protocol; empty if it is older than the axis."""
-    for part in signature.split("|"):
-        if part.startswith("prepare:"):
-            return part.removeprefix("prepare:")
-    return ""
 
 
 def _rows(

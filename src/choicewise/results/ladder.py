@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pyarrow as pa
@@ -211,8 +211,8 @@ def chain(outcomes: Outcomes, start: str, end: str) -> list[Outcome]:
 
 def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
     """Return the ladder from every protocol to every other one that differs from it, by names."""
-    nodes = [_Node(outcome, influence(outcome)) for outcome in outcomes.shares.outcomes]
-    protocols = [node.protocol for node in nodes]
+    nodes = [influence(outcome) for outcome in outcomes.shares.outcomes]
+    protocols = [node.outcome.protocol for node in nodes]
     # Ladders share most of their steps.
     steps: dict[tuple[int, int], Step] = {}
     climbed: dict[tuple[str, str], Ladder] = {}
@@ -223,7 +223,7 @@ def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
         for before, after in pairs:
             if (before, after) not in steps:
                 steps[before, after] = _step(nodes[before], nodes[after])
-        names = nodes[start].name, nodes[end].name
+        names = nodes[start].outcome.name, nodes[end].outcome.name
         steps_of_pairs = [steps[pair] for pair in pairs]
         climbed[names] = _ladder(outcomes, nodes[start], nodes[end], steps_of_pairs)
     return climbed
@@ -276,10 +276,11 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
         length[start, end] = 1 + lengths.max()
 
     followed = {}
-    for start in range(count):
-        for end in range(count):
-            if start != end:
-                followed[start, end] = _followed(successor, start, end)
+    for start, end in permutations(range(count), 2):
+        chain = [start]
+        while chain[-1] != end:
+            chain.append(int(successor[chain[-1], end]))
+        followed[start, end] = chain
     return followed
 
 
@@ -482,64 +483,47 @@ def _joined(steps: Sequence[Axes]) -> list[Axes]:
     return [tuple(axes) for axes in sets]
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """Hold a protocol's outcome, and how its value depends on the items."""
-
-    outcome: Outcome
-    influence: Influence
-
-    @property
-    def name(self) -> str:
-        """The protocol's name."""
-        return self.outcome.name
-
-    @property
-    def protocol(self) -> Protocol:
-        """The protocol."""
-        return self.outcome.protocol
-
-
 def _over(chain: Sequence[Outcome], outcomes: Outcomes) -> Ladder:
     """Return the ladder over some of ``outcomes``, in this order."""
-    nodes = [_Node(outcome, influence(outcome)) for outcome in chain]
+    nodes = [influence(outcome) for outcome in chain]
     steps = [_step(before, after) for before, after in pairwise(nodes)]
     return _ladder(outcomes, nodes[0], nodes[-1], steps)
 
 
-def _ladder(outcomes: Outcomes, start: _Node, end: _Node, steps: Sequence[Step]) -> Ladder:
+def _ladder(outcomes: Outcomes, start: Influence, end: Influence, steps: Sequence[Step]) -> Ladder:
     return Ladder(
         model=outcomes.model,
         dataset=outcomes.dataset,
-        start=start.name,
-        end=end.name,
-        start_value=start.influence.value,
-        end_value=end.influence.value,
-        start_n=start.influence.n,
-        end_n=end.influence.n,
+        start=start.outcome.name,
+        end=end.outcome.name,
+        start_value=start.value,
+        end_value=end.value,
+        start_n=start.n,
+        end_n=end.n,
         steps=tuple(steps),
-        metric=start.protocol.metric,
+        metric=start.outcome.protocol.metric,
     )
 
 
-def _step(start: _Node, end: _Node) -> Step:
-    ids, credit, moved = aligned([start.influence, end.influence])
+def _step(start: Influence, end: Influence) -> Step:
+    protocol = end.outcome.protocol
+    ids, credit, moved = aligned([start, end])
     is_scored = ~np.isnan(credit)
     both = int(is_scored.all(axis=0).sum())
     any_of_both = int(is_scored.any(axis=0).sum())
     gained = credit[1] > credit[0]
     lost = credit[1] < credit[0]
     # Of a loss, less is better.
-    if not METRICS[end.protocol.metric].credited:
+    if not METRICS[protocol.metric].credited:
         gained, lost = lost, gained
-    axes = axes_between(start.protocol, end.protocol)
+    axes = axes_between(start.outcome.protocol, protocol)
     return Step(
         axes=axes,
-        together=len(axes) > 1 and inseparable(start.protocol, end.protocol),
-        name=end.name,
-        signature=signature(end.protocol),
-        value=end.influence.value,
-        change=end.influence.value - start.influence.value,
+        together=len(axes) > 1 and inseparable(start.outcome.protocol, protocol),
+        name=end.outcome.name,
+        signature=signature(protocol),
+        value=end.value,
+        change=end.value - start.value,
         se=influence_error(moved[1] - moved[0]),
         n=both,
         missing=any_of_both - both,
@@ -563,13 +547,6 @@ def _named(outcomes: Outcomes, name: str) -> Outcome:
     raise UsageError(
         f"the run of {outcomes.model} has no protocol {name!r}; {did_you_mean(name, names)}"
     )
-
-
-def _followed(successor: Integers, start: int, end: int) -> list[int]:
-    chain = [start]
-    while chain[-1] != end:
-        chain.append(int(successor[chain[-1], end]))
-    return chain
 
 
 def _differing(protocols: Sequence[Protocol]) -> Mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from choicewise.data.items import Categories
 from choicewise.protocols.between import Applied
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import CORRECTED, Protocol, axis_differences, short_signature
+from choicewise.protocols.protocol import (
+    CORRECTED,
+    Protocol,
+    axis_differences,
+    differing,
+    short_signature,
+)
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Column, Evidence, deciding_protocol, measured_columns
@@ -416,13 +422,13 @@ def distinct(rows: Sequence[Number]) -> list[Number]:
 class Influence:
     """Hold a value under its protocol's own aggregation, and how the items make it.
 
-    An aggregation by categories counts as the mean over items.  ``ids``: of the items.  ``credit``
-    and ``weight``: float64 [items], whose products sum to the value; a missing item has NaN and 0.
+    An aggregation by categories counts as the mean over items.  ``credit`` and ``weight``: float64
+    [items], whose products sum to the value; a missing item has NaN and 0.
     ``subjects``: the number of each item's subject, int64 [items].  ``macro``: True if the value is
     a mean of the subjects' means.
     """
 
-    ids: pa.ChunkedArray
+    outcome: Outcome
     credit: Floats
     weight: Floats
     subjects: Integers
@@ -482,7 +488,7 @@ def influence(outcome: Outcome) -> Influence:
         weight[scored] = 1 / (len(sizes) * sizes)[groups]
         value = float(means.mean())
     return Influence(
-        ids=outcome.ids,
+        outcome=outcome,
         credit=credit,
         weight=weight,
         subjects=subjects,
@@ -499,18 +505,18 @@ def aligned(values: Sequence[Influence]) -> tuple[pa.ChunkedArray, Floats, Float
     """
     is_within = any(value.macro for value in values)
     moved = [value.by_item(is_within) for value in values]
-    first = values[0].ids
+    first = values[0].outcome
     # Values of one run, the usual case, share their ids: then nothing is copied.
-    if all(first is value.ids or first.equals(value.ids) for value in values):
-        return first, np.array([value.credit for value in values]), np.array(moved)
+    if all(same_items(first, value.outcome) for value in values):
+        return first.ids, np.array([value.credit for value in values]), np.array(moved)
     chunks = []
     for value in values:
-        chunks += value.ids.chunks
+        chunks += value.outcome.ids.chunks
     ids = pa.chunked_array([pc.unique(pa.concat_arrays(chunks))])
     all_credit = np.full((len(values), len(ids)), np.nan)
     all_moved = np.zeros((len(values), len(ids)))
     for index, value in enumerate(values):
-        positions = pc.index_in(value.ids, ids).to_numpy()
+        positions = pc.index_in(value.outcome.ids, ids).to_numpy()
         all_credit[index, positions] = value.credit
         all_moved[index, positions] = moved[index]
     return ids, all_credit, all_moved
@@ -614,8 +620,8 @@ def outcomes_of(run: Run) -> Outcomes:
             selection=selection(manifest, measured),
             items=tables[evidence],
             values=values,
-            codes=small_codes(codes, len(values)),
-            predicted=small_choices(measured.prediction),
+            codes=in_few_bytes(codes),
+            predicted=in_few_bytes(measured.prediction),
             first=firsts[measured.protocol.digest],
         )
         outcomes.append(outcome)
@@ -637,18 +643,11 @@ def read_together(run: Run, parts: Iterable[Mapping[str, Protocol]]) -> None:
     run.evidence.gather(wanted)
 
 
-def small_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return ``codes`` of ``count`` different values in few bytes."""
-    if count <= _FEW:
-        return codes.astype(np.uint8)
-    return codes.astype(np.int32)
-
-
-def small_choices(choices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return indices of choices, -1 for none, in few bytes."""
-    # The type that holds the negative number holds the greatest index and -1.
-    greatest = int(choices.max(initial=0))
-    return choices.astype(np.min_scalar_type(-1 - greatest))
+def in_few_bytes(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return whole numbers from -1 up in the smallest type that holds all of them."""
+    # The type that holds the negative number holds the greatest one and -1.
+    greatest = int(numbers.max(initial=0))
+    return numbers.astype(np.min_scalar_type(-1 - greatest))
 
 
 def equivalent_groups(firsts: Sequence[Mapping[_Key, _Key]]) -> list[list[_Key]]:
@@ -789,9 +788,6 @@ def _subject_codes(outcome: Outcome) -> Integers:
     return np.asarray(subjects.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-_FEW = 256
-"""Credits are 0, 1 and what ties are split into, so there are few different ones."""
-
 _COMPUTING = frozenset({"benchmark", "bos", "boundary", "reading", "aggregation", "rev"})
 """Axes that don't matter if the scored tokens, and how many come before them, are the same."""
 
@@ -885,11 +881,8 @@ def _same_rules(left: Protocol, right: Protocol) -> bool:
     """Check that two protocols with different prompts can differ only in what is scored."""
     if left.prompt_digest == right.prompt_digest:
         return False
-    for axis in fields(Protocol):
-        if axis.name in _COMPUTING:
-            continue
-        if getattr(left, axis.name) != getattr(right, axis.name):
-            return False
+    if not _COMPUTING.issuperset(differing(left, right)):
+        return False
     if READINGS[left.reading].renormalised != READINGS[right.reading].renormalised:
         return False
     is_corrected = left.boundary in CORRECTED or right.boundary in CORRECTED

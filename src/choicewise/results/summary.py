@@ -34,10 +34,9 @@ from choicewise.results.outcomes import (
     Outcome,
     Outcomes,
     Summary,
+    in_few_bytes,
     outcomes_of,
     read_together,
-    small_choices,
-    small_codes,
 )
 from choicewise.results.run import Run, asked_protocols, count_items, open_run
 from choicewise.results.tables import read_item_names
@@ -414,8 +413,8 @@ def _read_table(table: pa.Table, folder: Path, manifest: Manifest) -> Summary:
                 selection=cells["selection"].as_py(),
                 items=items,
                 values=values,
-                codes=small_codes(codes, len(values)),
-                predicted=small_choices(predicted),
+                codes=in_few_bytes(codes),
+                predicted=in_few_bytes(predicted),
                 first=cells["first"].as_py(),
             )
         )

@@ -103,7 +103,7 @@ def answered_items(
     """
     item_counts = dict.fromkeys(nulls, 0)
     row_counts = dict.fromkeys(nulls, 0)
-    for tables in run.evidence.whole_portions():
+    for tables in run.evidence.portion_tables(texts=True):
         data_rows = read_item_rows(run.folder, tables.items["position"].to_pylist())
         prompts = set(tables.requests["prompt"].unique().to_pylist())
         for prompt in sorted(prompts & nulls.keys()):

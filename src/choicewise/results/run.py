@@ -211,7 +211,7 @@ class Run:
             columns[name] = answers[name]
         columns["missing"] = missing
 
-        first, last = tables.corrections
+        first, last = tables.corrections(tables.spans, tables.answers)
         columns["correction_first"] = pa.array(first)
         columns["correction_last"] = pa.array(last)
         return pa.table(columns)

@@ -64,29 +64,33 @@ class ObservedPortion:
         item = pc.index_in(self._spans["item"], self.item_table["item"]).to_numpy()
         self._item = np.asarray(item, dtype=np.int64)
         self._choice = self._spans["choice"].to_numpy()
-        self._answers = tables.answers[0][chosen]
-        self._no_number = tables.no_number[chosen]
-        self._unlisted = tables.unlisted[chosen]
-        self._impossible = tables.impossible[chosen]
-        self._certain = tables.certain[chosen]
-        first, last = tables.corrections
-        self._first_correction = first[chosen]
-        self._last_correction = last[chosen]
-        index = np.cumsum(chosen) - 1
-        self._unanswered: list[tuple[int, str]] = []
-        for span, reason in tables.unanswered:
-            if chosen[span]:
-                self._unanswered.append((int(index[span]), reason))
+        self._answers_of_keys = tables.answers[:, chosen]
+        self._answers = self._answers_of_keys[0]
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
-    def continuations(self, null: str | None = None) -> Continuations:
-        """Return the scored continuations after the prompt's context or the ``null`` context."""
-        return self._continuations(null, 0)
+    def continuations(self, null: str | None = None, part: int = 0) -> Continuations:
+        """Return one ``part`` of the continuations after the prompt's or the ``null`` context."""
+        latest = self._tables.latest
+        key = (self._prompt, null, part)
+        if key in latest:
+            return latest[key]
+        if any(prompt != self._prompt for prompt, _, _ in latest):
+            latest.clear()
+        spans, row = self._scored(null, part)
+        text: npt.NDArray[Any] = np.full(self._row_count, "", dtype=object)
+        text[row] = self._spans["continuation"].filter(pa.array(spans)).to_numpy()
+        observations = _filled(self._row_count, -1, row, self._answers[spans])
+        uncorrected = self._tables.continuations(observations, text.tolist(), self.item_offsets)
+        first, last = self._corrections
+        first = _filled(self._row_count, 0.0, row, first[spans])
+        last = _filled(self._row_count, 0.0, row, last[spans])
+        latest[key] = uncorrected.corrected(first, last)
+        return latest[key]
 
     def parts(self) -> list[Continuations]:
         """Return what was observed of each part of a choice, all with the same rows."""
         last = int(pc.max(self._spans["part"]).as_py() or 0)
-        return [self._continuations(None, part) for part in range(last + 1)]
+        return [self.continuations(part=part) for part in range(last + 1)]
 
     @cached_property
     def part_sums(self) -> list[Floats]:
@@ -126,8 +130,10 @@ class ObservedPortion:
         """
         read = self._read(null)
         impossible = np.zeros(len(self.items), dtype=np.int8)
-        np.bitwise_or.at(impossible, self._item[read], self._impossible[read])
-        certain = read & self._certain & (self._choice >= 0)
+        bits = np.bitwise_or.reduce(self._of_answers(self._tables.impossible, 0), axis=0)
+        np.bitwise_or.at(impossible, self._item[read], bits[read])
+        is_zero = np.append(self._tables.totals == 0, False)[self._answers]
+        certain = read & is_zero & (self._choice >= 0)
         if certain.any():
             contexts = self._spans["null"].combine_chunks().dictionary_encode().indices
             context_codes = np.asarray(pc.fill_null(contexts, -1))
@@ -319,7 +325,7 @@ class ObservedPortion:
     @property
     def no_number(self) -> Mask:
         """Mark items about which the model answered with NaN somewhere, bool [items]."""
-        return self._flagged(self._no_number)
+        return self._flagged(self._are_no_numbers)
 
     def reasons(self, null: str | None) -> Iterator[tuple[int, str]]:
         """Yield the index of an item and why a number of it is missing, several times for some.
@@ -337,37 +343,49 @@ class ObservedPortion:
         reasons = missing.take(pa.array(unsent)).to_pylist()
         yield from zip(self._item[unsent].tolist(), reasons, strict=True)
 
-        for span, reason in self._unanswered:
-            if read[span]:
-                yield int(self._item[span]), reason
+        missing = self._tables.observations["missing"]
+        is_missing = self._of_answers(_is_valid(missing), False)
+        unanswered = np.flatnonzero(read & is_missing.any(axis=0))
+        # The answer itself comes before its corrections.
+        first = is_missing[:, unanswered].argmax(axis=0)
+        rows = self._answers_of_keys[first, unanswered]
+        reasons = missing.take(pa.array(rows)).to_pylist()
+        yield from zip(self._item[unanswered].tolist(), reasons, strict=True)
+
         was_sent = _is_valid(self._spans["key"])
         for item in self._item[read & was_sent & (self._answers < 0)].tolist():
             yield item, LOST
-        for item in self._item[read & self._no_number].tolist():
+        for item in self._item[read & self._are_no_numbers].tolist():
             yield item, NO_NUMBER
+
+    @cached_property
+    def _unlisted(self) -> Mask:
+        """Mark spans with an answer or correction that is only an upper bound, bool [spans]."""
+        at_most = self._of_answers(self._tables.at_most, False)
+        return np.asarray(at_most.any(axis=0), dtype=np.bool_)
+
+    @cached_property
+    def _are_no_numbers(self) -> Mask:
+        """Mark spans with NaN for an answer or a correction, bool [spans].
+
+        Those without an answer are not marked.
+        """
+        is_nan = self._of_answers(self._tables.is_nan, False)
+        return np.asarray(is_nan.any(axis=0), dtype=np.bool_)
+
+    @cached_property
+    def _corrections(self) -> tuple[Floats, Floats]:
+        return self._tables.corrections(self._spans, self._answers_of_keys)
+
+    def _of_answers(self, values: npt.NDArray[Any], nothing: Any) -> npt.NDArray[Any]:
+        """Return a value of the observations by span, [3, spans]; ``nothing`` without answer."""
+        # Row -1 is the appended one.
+        return np.append(values, nothing)[self._answers_of_keys]
 
     def _after_null(self, null: str | None) -> Continuations | None:
         if null is None:
             return None
         return self.continuations(null)
-
-    def _continuations(self, null: str | None, part: int) -> Continuations:
-        """Return the scored tokens of one ``part``, from the cache or laid out."""
-        latest = self._tables.latest
-        key = (self._prompt, null, part)
-        if key in latest:
-            return latest[key]
-        if any(prompt != self._prompt for prompt, _, _ in latest):
-            latest.clear()
-        spans, row = self._scored(null, part)
-        text: npt.NDArray[Any] = np.full(self._row_count, "", dtype=object)
-        text[row] = self._spans["continuation"].filter(pa.array(spans)).to_numpy()
-        observations = _filled(self._row_count, -1, row, self._answers[spans])
-        uncorrected = self._tables.continuations(observations, text.tolist(), self.item_offsets)
-        first = _filled(self._row_count, 0.0, row, self._first_correction[spans])
-        last = _filled(self._row_count, 0.0, row, self._last_correction[spans])
-        latest[key] = uncorrected.corrected(first, last)
-        return latest[key]
 
     @property
     def _generations(self) -> Integers:
@@ -465,74 +483,43 @@ class RunTables:
             rows.append(pc.fill_null(indices, -1).to_numpy())
         return np.stack(rows).astype(np.int64)
 
-    def _of_answers(self, values: npt.NDArray[Any], nothing: Any) -> npt.NDArray[Any]:
-        """Return a value of the observations by span, [3, spans]; ``nothing`` without answer."""
-        # Row -1 is the appended one.
-        return np.append(values, nothing)[self.answers]
-
-    @cached_property
-    def corrections(self) -> tuple[Floats, Floats]:
-        """Return the nats that each span adds at its first and its last token, float64 [spans].
+    def corrections(self, spans: pa.Table, answers: Integers) -> tuple[Floats, Floats]:
+        """Return the nats that ``spans`` add at their first and last tokens, float64 [spans] each.
 
         They are 0 without a correction, and NaN if only an upper bound of it is known.
+        ``answers``: of these spans.
         """
         # An upper bound can't be subtracted.
-        totals = np.where(self._at_most, np.nan, self._totals)
-        _, before_totals, after_totals = self._of_answers(totals, np.nan)
-        before = np.where(_is_valid(self.spans["before"]), before_totals, 0.0)
-        after = np.where(_is_valid(self.spans["after"]), after_totals, 0.0)
+        totals = np.append(np.where(self.at_most, np.nan, self.totals), np.nan)
+        _, before_totals, after_totals = totals[answers]
+        before = np.where(_is_valid(spans["before"]), before_totals, 0.0)
+        after = np.where(_is_valid(spans["after"]), after_totals, 0.0)
         # 0.0 - 0.0 is 0.0, where -0.0 would be printed with its sign.
         return 0.0 - before, after
 
     @cached_property
-    def unlisted(self) -> Mask:
-        """Mark spans with an answer or correction that is only an upper bound, bool [spans]."""
-        at_most = self._of_answers(self._at_most, False)
-        return np.asarray(at_most.any(axis=0), dtype=np.bool_)
+    def is_nan(self) -> Mask:
+        """Mark the observations with NaN for an answer, bool [observations]."""
+        has_tokens = np.diff(self.offsets) > 0
+        is_summed = has_tokens | _is_valid(self.observations["total"])
+        is_nan = is_summed & np.isnan(self.totals)
+        is_nan |= _is_true(pc.is_nan(self.observations["value"]))
+        # All numbers of a prompt without an answer are NaN, too.
+        return np.asarray(is_nan & ~_is_valid(self.observations["missing"]), dtype=np.bool_)
 
     @cached_property
     def impossible(self) -> npt.NDArray[np.int8]:
-        """Return which impossible numbers are in a span's answers, bits as int8 [spans]."""
-        rows = _impossible_logprobs(self._flat["logprobs"], self.offsets, self._totals)
-        bits = self._of_answers(rows, 0)
-        return np.asarray(np.bitwise_or.reduce(bits, axis=0), dtype=np.int8)
+        """Return the bits of impossible numbers in each observation, int8 [observations].
 
-    @cached_property
-    def certain(self) -> Mask:
-        """Mark spans whose answer is a log-likelihood of exactly 0, bool [spans]."""
-        is_zero = np.append(self._totals == 0, False)
-        return np.asarray(is_zero[self.answers[0]], dtype=np.bool_)
-
-    @cached_property
-    def unanswered(self) -> list[tuple[int, str]]:
-        """Return (span, why the model gave no answer or correction), in the order of the spans."""
-        column = self.observations["missing"]
-        if column.null_count == len(column):
-            return []
-        is_missing = self._of_answers(_is_valid(column), False)
-        reasons = [*column.to_pylist(), None]
-        unanswered = []
-        for span in np.flatnonzero(is_missing.any(axis=0)).tolist():
-            for row in self.answers[:, span].tolist():
-                if reasons[row]:
-                    unanswered.append((span, reasons[row]))
-                    break
-        return unanswered
-
-    @cached_property
-    def no_number(self) -> Mask:
-        """Mark spans with NaN for an answer or a correction, bool [spans].
-
-        Those without an answer are not marked.
+        Log-probabilities count, and the totals of observations without any.
         """
-        has_tokens = np.diff(self.offsets) > 0
-        is_summed = has_tokens | _is_valid(self.observations["total"])
-        is_nan = is_summed & np.isnan(self._totals)
-        is_nan |= _is_true(pc.is_nan(self.observations["value"]))
-        # All numbers of a prompt without an answer are NaN, too.
-        is_nan &= ~_is_valid(self.observations["missing"])
-        no_number = self._of_answers(is_nan, False)
-        return np.asarray(no_number.any(axis=0), dtype=np.bool_)
+        logprobs = self._flat["logprobs"].astype(np.float64)
+        highest = np.nan_to_num(reduce_rows(np.maximum, logprobs, self.offsets), nan=-1.0)
+        highest_total = np.nan_to_num(self.totals, nan=-1.0)
+        positive = (highest > _ROUNDING) | (highest_total > _ROUNDING)
+        is_sentinel = reduce_rows(np.maximum, logprobs == _SENTINEL, self.offsets)
+        placeholder = (np.nan_to_num(is_sentinel) > 0) | (self.totals == _SENTINEL)
+        return (POSITIVE * positive + PLACEHOLDER * placeholder).astype(np.int8)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -561,8 +548,8 @@ class RunTables:
         flat = shifts + np.arange(offsets[-1])
         given = {name: np.append(values, np.nan)[rows] for name, values in self._given.items()}
         at_most = None
-        if self._at_most.any():
-            at_most = np.append(self._at_most, False)[rows]
+        if self.at_most.any():
+            at_most = np.append(self.at_most, False)[rows]
         return Continuations(
             tokens=self._flat["tokens"][flat],
             logprobs=self._flat["logprobs"][flat],
@@ -594,12 +581,12 @@ class RunTables:
         return given
 
     @cached_property
-    def _at_most(self) -> Mask:
+    def at_most(self) -> Mask:
         """Mark the observations whose log-probabilities are upper bounds, bool [observations]."""
         return _is_true(self.observations["at_most"])
 
     @cached_property
-    def _totals(self) -> Floats:
+    def totals(self) -> Floats:
         """Return the log-likelihood of every observation in nats; NaN if it has none."""
         sums = reduce_rows(np.add, self._flat["logprobs"], self.offsets)
         totals = self._given.get("total")
@@ -711,22 +698,6 @@ def _written(row: Mapping[str, Any], has_tokens: bool, is_short: bool) -> Writte
         thought=bool(row["thought"]) or bool(row["thought_tokens"]),
         named=has_tokens,
     )
-
-
-def _impossible_logprobs(
-    logprobs: npt.NDArray[np.float32], offsets: Integers, totals: Floats
-) -> npt.NDArray[np.int8]:
-    """Return the bits of impossible numbers in each observation, int8 [observations].
-
-    ``logprobs`` [tokens] count, and the totals of observations without any.
-    """
-    flat = logprobs.astype(np.float64)
-    highest = np.nan_to_num(reduce_rows(np.maximum, flat, offsets), nan=-1.0)
-    highest_total = np.nan_to_num(totals, nan=-1.0)
-    positive = (highest > _ROUNDING) | (highest_total > _ROUNDING)
-    has_sentinel = np.nan_to_num(reduce_rows(np.maximum, flat == _SENTINEL, offsets)) > 0
-    placeholder = has_sentinel | (totals == _SENTINEL)
-    return (POSITIVE * positive + PLACEHOLDER * placeholder).astype(np.int8)
 
 
 def _certain_twice(target: Integers, answers: Integers, certain: Mask) -> Integers:

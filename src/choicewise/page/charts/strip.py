@@ -443,7 +443,7 @@ def _published(row: Number, lane: int) -> list[Record]:
     if not numbers:
         return []
     best = max(numbers, key=lambda number: number.value)
-    name = f"published: {chart.cut(best.model.rpartition('/')[2], 9)}"
+    name = f"published: {chart.cut(str(best.model).rpartition('/')[2], 9)}"
     # On an interval the name could not be read.
     end = best.value + (chart.em(name) + 1) / _PLOT
     if row.interval.high < best.value or row.interval.low > end:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from choicewise import evaluate
 from choicewise.page.document import write_page
 from choicewise.page.study import Study, read_study
 from choicewise.results.number import Number
@@ -242,3 +243,19 @@ def test_an_open_panel_is_accessible(tab: Callable[..., Any], address: str, row:
     page.locator(".panel").wait_for()
     dot(page, row).hover()
     assert violations(page) == []
+
+
+def test_a_link_with_a_catalogued_name_opens_its_only_variant(
+    tab: Callable[..., Any], tmp_path: Path
+) -> None:
+    data = tmp_path / "quiz.csv"
+    data.write_text("question,A,B,C,D,answer\nWhich is red?,Mars,Venus,Earth,Io,A\n")
+    protocols = ["mmlu/original@shots=0", "mmlu/cloze:sum"]
+    run = evaluate(model="fake:hash", data=data, protocols=protocols, out=tmp_path / "run")
+    write_page([run.folder], tmp_path / "page.html")
+    address = (tmp_path / "page.html").as_uri()
+    page = tab(f"{address}#protocol=mmlu/original&from=mmlu/cloze:sum&to=mmlu/original")
+    (variant,) = [name for name in run.protocols if name.startswith("mmlu/original")]
+    assert variant != "mmlu/original"
+    assert page.locator(".panel h3").inner_text() == variant
+    assert page.locator('#why select[name="to"]').input_value() == variant

@@ -41,6 +41,8 @@ from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.ports import PageSections, all_of
+from choicewise.protocols.between import split_changes
+from choicewise.protocols.catalogue import plain_name
 from choicewise.report.logged import log_line
 from choicewise.report.tables import average_tables
 from choicewise.results.ladder import Effect
@@ -584,6 +586,7 @@ def _script_data(
     core = {
         "runs": [_run_head(content, run) for run in range(len(content.study.runs))],
         "protocols": names,
+        "plain": list(map(_without_changes, names)),
         "ladder": ladder,
         "orders": [{"dataset": order.dataset} for order in content.orders],
         "folder": folder,
@@ -592,6 +595,13 @@ def _script_data(
         "specs": specs.known,
     }
     return [embedded("data", core), *elements, *inside.elements]
+
+
+def _without_changes(name: str) -> str:
+    """Return the catalogue's name of a protocol that a run has with other axes or as a chat."""
+    plain, _ = plain_name(name)
+    entry, _ = split_changes(plain)
+    return entry
 
 
 def _item_places(

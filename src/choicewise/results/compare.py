@@ -37,7 +37,7 @@ from choicewise.results.measurement import (
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
 from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
-from choicewise.results.run import Run
+from choicewise.results.run import Run, choose_for_each
 from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers, Mask
@@ -208,8 +208,9 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
         return _compared(left, other, [pair])
     if right is None:
         raise UsageError("only one run; name another run, or two of its protocols")
-    left_measured = _by_digest(left.choose(protocols))
-    right_measured = _by_digest(right.choose(protocols))
+    chosen_left, chosen_right = choose_for_each([left, right], protocols)
+    left_measured = _by_digest(chosen_left)
+    right_measured = _by_digest(chosen_right)
     pairs = []
     for digest, measured in left_measured.items():
         if digest in right_measured:

@@ -25,6 +25,7 @@ from choicewise.results.rows import rows
 from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
 from choicewise.store.folder import read_manifest
+from choicewise.util.text import counted
 
 
 def open_run(folder: str | Path) -> Run:
@@ -151,14 +152,8 @@ class Run:
         ``mmlu/original``), that is taken, with a warning.  Raises ProtocolError for an unknown
         name, and UsageError for a name with several variants, and as :meth:`under` does.
         """
-        if not names:
-            return self
-        chosen: dict[str, Protocol] = {}
-        for name in names:
-            meanings = meanings_of(name, self)
-            warn_of_variants(meanings, self.folder)
-            chosen |= {meaning.name: meaning.protocol for meaning in meanings}
-        return self.under(chosen)
+        (chosen,) = choose_for_each([self], names)
+        return chosen
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
@@ -299,16 +294,42 @@ def meanings_of(name: str, run: Run) -> list[Meaning]:
     return meanings
 
 
-def warn_of_variants(meanings: Sequence[Meaning], folder: Path) -> None:
-    """Warn if a name means variants of a run's folder, not what the catalogue means by it."""
-    variants = [meaning for meaning in meanings if meaning.name != meaning.meant]
-    if not variants:
+def warn_of_variants(meanings_by_folder: Mapping[Path, Sequence[Meaning]]) -> None:
+    """Warn once if names mean variants of folders of runs, not what the catalogue means by them."""
+    folders_by_use: dict[str, list[Path]] = {}
+    for folder, meanings in meanings_by_folder.items():
+        for meaning in meanings:
+            if meaning.name != meaning.meant:
+                use = f"{meaning.name} for {meaning.meant}"
+                folders_by_use.setdefault(use, []).append(folder)
+    if not folders_by_use:
         return
-    first = variants[0]
-    note = f"using {first.name} for {first.meant}, its only variant in {folder}"
-    if len(variants) > 1:
-        note += f"; {len(variants) - 1} others likewise"
+    first, *others = folders_by_use
+    folders = folders_by_use[first]
+    note = f"using {first}, its only variant in {folders[0]}"
+    if len(folders) > 1:
+        note += f" and {counted(len(folders) - 1, 'other run')}"
+    if others:
+        note += f"; {len(others)} others likewise"
     warnings.warn(note, stacklevel=3)
+
+
+def choose_for_each(runs: Sequence[Run], names: Sequence[str] | None) -> list[Run]:
+    """Return each of the ``runs`` under the protocols that ``names`` mean in it.
+
+    One warning is about the variants that are taken in all of them (:meth:`Run.choose`).
+    """
+    if not names:
+        return list(runs)
+    chosen = []
+    meanings_by_folder: dict[Path, list[Meaning]] = {}
+    for run in runs:
+        meanings = meanings_by_folder.setdefault(run.folder, [])
+        for name in names:
+            meanings += meanings_of(name, run)
+        chosen.append(run.under({meaning.name: meaning.protocol for meaning in meanings}))
+    warn_of_variants(meanings_by_folder)
+    return chosen
 
 
 def choose_in_all(runs: Sequence[Run], names: Sequence[str] | None) -> list[Run]:
@@ -321,7 +342,7 @@ def choose_in_all(runs: Sequence[Run], names: Sequence[str] | None) -> list[Run]
         first = first_by_data.setdefault(run.manifest.dataset.digest, run)
         for name in names or ():
             _refuse_other_variants(first, run, name)
-    return [run.choose(names) for run in runs]
+    return choose_for_each(runs, names)
 
 
 def _refuse_other_variants(left: Run, right: Run, name: str) -> None:

@@ -73,7 +73,7 @@ def named_end(text: str, run: Run) -> tuple[End, str]:
             raise
         end = None
     meanings = meanings_of(text if end is None else end.name, run)
-    warn_of_variants(meanings, run.folder)
+    warn_of_variants({run.folder: meanings})
     (meaning,) = meanings
     if end is not None and meaning.name == meaning.meant:
         return end, text

@@ -350,6 +350,16 @@ def test_links_out_of_a_run_are_no_artefacts(runs: Path, tmp_path: Path) -> None
     assert [each.file for each in run.artefacts] == ["rows.csv", "rows.parquet"]
 
 
+def test_a_catalogued_name_is_that_of_its_only_variant_on_the_board(models: Snapshot) -> None:
+    column = models.board.columns[0]
+    variant = replace(column, protocol="mmlu/original@shots=0")
+    board = replace(models.board, columns=(variant,))
+    typed = read_view([("protocol", "mmlu/original")])
+    assert known_view(board, typed) == (View(protocol=("mmlu/original@shots=0",)), True)
+    several = replace(board, columns=(variant, replace(column, protocol="mmlu/original@shots=1")))
+    assert known_view(several, typed) == (typed, False)
+
+
 def test_views_of_what_the_board_lacks_are_not_kept_and_what_no_state_means_is_left_out(
     models: Snapshot,
 ) -> None:

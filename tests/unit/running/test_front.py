@@ -9,6 +9,7 @@ import choicewise
 import choicewise.page
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import parse_signature
+from choicewise.results.run import choose_in_all
 from choicewise.running.front import named_end
 
 QUIZ = """question,A,B,C,D,answer
@@ -54,6 +55,17 @@ def test_runs_are_compared_by_value_and_by_folder(runs: list[choicewise.Run]) ->
     assert by_folder[0].difference == compared[0].difference
     (alone,) = choicewise.compare(left, protocols=PROTOCOLS)
     assert alone.verdict == "not comparable"
+
+
+def test_a_variant_that_all_runs_have_is_noted_once(runs: list[choicewise.Run]) -> None:
+    with pytest.warns(UserWarning, match=PROTOCOLS[0]) as noted:
+        chosen = choose_in_all(runs, ["mmlu/original", "mmlu/cloze:sum"])
+    (note,) = noted
+    assert "1 other run" in str(note.message)
+    assert [list(run.protocols) for run in chosen] == [PROTOCOLS, PROTOCOLS]
+    with pytest.warns(UserWarning, match=PROTOCOLS[0]) as noted:
+        choicewise.compare(*runs, ["mmlu/original"])
+    assert len(noted) == 1
 
 
 def test_a_ladder_climbs_from_a_typed_name(runs: list[choicewise.Run]) -> None:

@@ -35,6 +35,7 @@ from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
 from choicewise.results.number import WARNINGS
 from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
+from choicewise.running.fitting import variants_among
 from choicewise.table import table_csv
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import json_safe, shown_line
@@ -581,11 +582,16 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
 
 
 def known_view(board: Board, view: View) -> tuple[View, bool]:
-    """Return the view without an order that ``board`` lacks, and whether all that it says is of the board."""
+    """Return the view without an order that ``board`` lacks, and whether all that it says is of the board.
+
+    A protocol's name stands for its only variant on the board, if the board lacks it.
+    """
     # Of the views that say only what the board has there are so many, and their pages can be kept.
     parts = {column.key.part.id for column in board.columns}
     families = {column.family for column in board.columns}
     protocols = {column.protocol for column in board.columns}
+    variants = variants_among(protocols, view.protocol)
+    view = replace(view, protocol=tuple(variants.get(name, name) for name in view.protocol))
     is_of_board = (
         not view.model
         and parts.issuperset(view.data)

@@ -1,3 +1,12 @@
+const PROTOCOLS = ["protocol", "from", "to", "p", "q"];
+
+// A protocol of the run in view; a catalogue's name stands for its only variant there.
+const namedProtocol = (name) => {
+  const names = page?.runs[runInView()].protocols.map((place) => page.protocols[place]) ?? [];
+  const variants = names.filter((other) => page.plain[page.protocols.indexOf(other)] === name);
+  return names.includes(name) || variants.length !== 1 ? name : variants[0];
+};
+
 // What the reader chose, in the fragment of the address: #items&run=...&item=...  Its first part names a section.
 const state = {
   values: new URLSearchParams(),
@@ -16,6 +25,9 @@ const state = {
     if (named.length) {
       const before = this.values;
       this.values = new URLSearchParams(named.join("&"));
+      for (const name of PROTOCOLS) {
+        if (this.values.has(name)) this.values.set(name, namedProtocol(this.values.get(name)));
+      }
       this.tell([...new Set([...before.keys(), ...this.values.keys()])]
         .filter((name) => before.get(name) !== this.values.get(name)));
     } else if (this.section && this.values.size) {

@@ -16,12 +16,12 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
 from choicewise.data.dataset import Columns, Dataset, columns_of
-from choicewise.data.files import ROW_READERS, Row
+from choicewise.data.files import ROW_READERS, Row, first_row
 from choicewise.data.hub import BENCHMARK, Download, HubName, hub_name, open_snapshot
 from choicewise.data.rows import SHAPES, Shape, shape_of
 from choicewise.data.splits import (
@@ -89,27 +89,23 @@ def benchmarks() -> Mapping[str, Benchmark]:
     names = [file.name.removesuffix(".toml") for file in folder.iterdir()]
     by_name = {}
     for name in sorted(names):
-        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
-        by_name[name] = _benchmark(name, tomllib.loads(text))
+        table = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+        columns = None
+        if "columns" in table:
+            columns = columns_of(table["columns"], name)
+        by_name[name] = Benchmark(
+            name=name,
+            title=table["title"],
+            citation=table["citation"],
+            source=table["source"],
+            description=table["about"],
+            repository=table["repository"],
+            revision=table["revision"],
+            files=MappingProxyType(table["files"]),
+            columns=columns,
+            subjects=tuple(table.get("subjects", ())),
+        )
     return MappingProxyType(by_name)
-
-
-def _benchmark(name: str, table: Mapping[str, Any]) -> Benchmark:
-    columns = None
-    if "columns" in table:
-        columns = columns_of(table["columns"], name)
-    return Benchmark(
-        name=name,
-        title=table["title"],
-        citation=table["citation"],
-        source=table["source"],
-        description=table["about"],
-        repository=table["repository"],
-        revision=table["revision"],
-        files=MappingProxyType(table["files"]),
-        columns=columns,
-        subjects=tuple(table.get("subjects", ())),
-    )
 
 
 def benchmark(name: str) -> Benchmark:
@@ -218,7 +214,7 @@ def benchmark_of(path: str, candidates: Collection[str]) -> str | None:
             return called
     if not file.is_file() or file.suffix not in ROW_READERS:
         return None
-    row = _head(file)
+    row = first_row(file)
     called = _called(shape_of(row) or "")
     if called is not None:
         return called
@@ -235,14 +231,6 @@ def _called(name: str) -> str | None:
 
 def _plain(name: str) -> str:
     return re.sub("[^a-z0-9]+", "-", name.casefold()).strip("-")
-
-
-def _head(file: Path) -> Row:
-    """Return the first row of a file that can be read; empty if none can."""
-    for row in ROW_READERS[file.suffix](file):
-        if isinstance(row, dict):
-            return row
-    return {}
 
 
 def _has(row: Row, columns: Columns | None) -> bool:
@@ -368,7 +356,7 @@ def _read_filled(benchmark: Benchmark, folder: Path, on_bad_item: str) -> Datase
     if not files:
         raise no_splits(folder)
     first_files = next(iter(files.values()))
-    columns = _columns(benchmark.columns, _head(first_files[0]))
+    columns = _columns(benchmark.columns, first_row(first_files[0]))
     if columns is not None and columns.fixed_of and not subjects:
         subject = next(iter(columns.fixed_of))
         raise DataError(

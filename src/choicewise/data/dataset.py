@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
@@ -181,45 +181,36 @@ def read_mapping(path: Path) -> Columns:
     return columns_of(declared, str(path))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-def _is_source(value: object) -> bool:
-    return _is_text(value) or _is_list(value)
-
-
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_table_of_names(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _is_table_of_lists(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_list, value.values()))
-
-
-# Annotation of a field of `Columns` → what a TOML file has to hold there, and a test of it.
-_KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
-    "str": ("a text", _is_text),
-    "str | None": ("a text", _is_text),
-    "str | tuple[str, ...] | None": ("a text or a list of texts", _is_source),
-    "tuple[str, ...]": ("a list of texts", _is_list),
-    "Mapping[str, str]": ("a table of names", _is_table_of_names),
-    "Mapping[str, tuple[str, ...]]": ("a table of lists of texts", _is_table_of_lists),
-    "int | None": ("a whole number", _is_whole_number),
-    "bool": ("true or false", _is_bool),
+# Annotation of a field of `Columns` → what a TOML file has to hold there.
+_KINDS: Final = {
+    "str": "a text",
+    "str | None": "a text",
+    "str | tuple[str, ...] | None": "a text or a list of texts",
+    "tuple[str, ...]": "a list of texts",
+    "Mapping[str, str]": "a table of names",
+    "Mapping[str, tuple[str, ...]]": "a table of lists of texts",
+    "int | None": "a whole number",
+    "bool": "true or false",
 }
+
+
+def _is_kind(annotation: str, value: object) -> bool:
+    """Check that a field of this ``annotation`` may have the ``value`` from a TOML file."""
+    match value:
+        case bool():
+            return annotation == "bool"
+        case int():
+            return annotation == "int | None"
+        case str():
+            return annotation.startswith("str")
+        case dict():
+            _, _, inner = annotation.partition("Mapping[str, ")
+            return inner != "" and all(_is_kind(inner, part) for part in value.values())
+        case list():
+            takes_list = "tuple" in annotation and not annotation.startswith("Mapping")
+            are_texts = value != [] and all(isinstance(part, str) for part in value)
+            return takes_list and are_texts
+    return False
 
 
 def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
@@ -230,7 +221,7 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     unfilled = [key for key, value in declared.items() if _has_gap(value)]
     if unfilled:
         raise DataError(f"{where} has {GAP} for {listed(unfilled)}; fill it in")
-    kinds = {spec.name: _KINDS[str(spec.type)] for spec in fields(Columns) if spec.init}
+    kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
     problems = []
     wrong = []
     values: dict[str, Any] = {}
@@ -238,11 +229,10 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
         if key not in kinds:
             problems.append(f"{key!r} is not a key of a mapping; {did_you_mean(key, kinds)}")
             continue
-        words, is_valid = kinds[key]
-        if is_valid(value):
+        if _is_kind(kinds[key], value):
             values[key] = _frozen(value)
         else:
-            wrong.append(f"{key} is {value!r}; it must be {words}")
+            wrong.append(f"{key} is {value!r}; it must be {_KINDS[kinds[key]]}")
     problems += wrong
     if problems:
         # What is missing may be what is misspelled, so that only values are checked further.

@@ -129,18 +129,17 @@ def list_in(text: str, column: str) -> object:
         texts = _python_texts(text.strip())
         if texts is not None:
             return texts
+        remedy = (
+            "write it as a JSON list, give each choice its own column,"
+            ' or set choices_split = "|" in a mapping'
+        )
+        if text.lstrip().startswith(("[", "{")):
+            remedy = (
+                "pandas or numpy printed it; save the table with"
+                ' df.to_json("quiz.jsonl", orient="records", lines=True)'
+            )
         problem = f"column {column} is a text; it needs a list of choices"
-        raise UnusableRow(f"{problem}; {_list_remedy(text)}") from error
-
-
-def _list_remedy(text: str) -> str:
-    """Return what to do about a ``text`` that is no list."""
-    if text.lstrip().startswith(("[", "{")):
-        return 'pandas or numpy printed it; save the table with df.to_json("quiz.jsonl", orient="records", lines=True)'
-    return (
-        "write it as a JSON list, give each choice its own column,"
-        ' or set choices_split = "|" in a mapping'
-    )
+        raise UnusableRow(f"{problem}; {remedy}") from error
 
 
 def read_list(cell: object, column: str) -> list[Any]:
@@ -546,3 +545,11 @@ ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] 
     ".parquet": parquet_rows,
 }
 """Ending of a file → what yields its rows by the columns' names, or why one can't be read."""
+
+
+def first_row(file: Path) -> Row:
+    """Return the first row of a file that can be read; empty if none can."""
+    for row in ROW_READERS[file.suffix](file):
+        if isinstance(row, dict):
+            return row
+    return {}

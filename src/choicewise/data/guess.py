@@ -179,7 +179,9 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
             lines.append(f"# it does not fit {misfit}")
         if columns.drop_empty:
             lines.append(_FEWER)
-        if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
+        answers = [drafted.answer for drafted in drafts]
+        spelled = {str(answer.cell) for answer in answers if isinstance(answer, Answer)}
+        if columns.answer_is == "number" and len(spelled) == 1:
             lines.append("# all answers are equal: check that they count from 1")
         further = cells.further_choices(columns)
         if option and option not in columns.used and option not in further:
@@ -198,11 +200,6 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
 
 def _fits(count: int, rows: Sequence[_Row]) -> str:
     return f"# fits {count} of the first {len(rows)} rows; check it before use"
-
-
-def _spelled_answers(drafts: Iterable[RowDraft]) -> set[str]:
-    answers = [drafted.answer for drafted in drafts]
-    return {str(answer.cell) for answer in answers if isinstance(answer, Answer)}
 
 
 @dataclass
@@ -284,10 +281,8 @@ def _are_lettered(rows: Sequence[_Row], columns: Columns) -> bool:
     """Check that letters number the choices in each cell, so that it is parted as meant."""
     source = columns.choices if columns.choices is not None else columns.wrong
     for row in rows:
-        parts = [
-            part.strip() for part in str(cell_at(row, str(source))).split(columns.choices_split)
-        ]
-        if lettered(parts) is None:
+        parts = str(cell_at(row, str(source))).split(columns.choices_split)
+        if lettered([part.strip() for part in parts]) is None:
             return False
     return True
 
@@ -555,8 +550,6 @@ def _candidates(cells: Cells) -> Iterator[Columns]:
                 question=question,
                 fixed=("yes", "no"),
                 answer=answer,
-                id=cells.id,
-                subject=cells.subject,
                 answer_is="label",
                 labels=(yes, no),
             )
@@ -573,8 +566,6 @@ def _right_and_wrong(cells: Cells) -> Iterator[Columns]:
             wrong=wrong.columns,
             drop_empty=wrong.drop_empty,
             choices_split=wrong.split,
-            id=cells.id,
-            subject=cells.subject,
         )
 
 
@@ -623,8 +614,11 @@ def _unnamed_candidates(cells: Cells) -> Iterator[Columns]:
 
 
 def _renamed(cells: Cells, **keys: Any) -> Columns:
-    """Return a mapping in which columns with a reserved name, if it does not use them, get another."""
-    columns = Columns(**keys)
+    """Return a mapping in which columns with a reserved name, if it does not use them, get another.
+
+    The id and the subject are the likeliest, unless ``keys`` name them.
+    """
+    columns = Columns(**{"id": cells.id, "subject": cells.subject, **keys})
     used = {path.split(".")[0] for path in columns.used}
     reserved = [name for name in RESERVED if name in cells.columns and name not in used]
     return replace(columns, rename={name: f"{name}_" for name in reserved})

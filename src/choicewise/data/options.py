@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from choicewise.data.dataset import Columns
 from choicewise.data.files import Number, list_in, value_at
 from choicewise.errors import UnusableRow
 
@@ -75,15 +76,20 @@ class Member(NamedTuple):
 class OptionWatch:
     """Find the options of rows that a mapping leaves out."""
 
-    def __init__(self, sources: Iterable[Source | None], used: Set[str], *, is_fixed: bool) -> None:
-        """Watch for options beside those in the columns of ``sources``.
-
-        ``used``: all columns that are used.  ``is_fixed``: all rows have the same choices (yes and
-        no), which are in no column.
-        """
-        self._series = _option_series(sources)
-        self._used = used
-        self._is_fixed = is_fixed
+    def __init__(self, columns: Columns) -> None:
+        # Columns of options of every series, by its stem and kind.
+        self._series: Counter[tuple[str, str]] = Counter()
+        for source in (columns.choices, columns.right, columns.wrong):
+            for name in names_of(source):
+                # A single column may begin a series of numbers or of letters.
+                self._series.update([(name, "0"), (name, "A")])
+                member = Member.of(name)
+                if isinstance(source, tuple) and member.label:
+                    self._series[member.stem, member.kind] += 1
+        # A question called option_3 is an option.
+        self._used = columns.used - {columns.question}
+        # All rows have the same choices (yes and no), which are in no column.
+        self._is_fixed = bool(columns.fixed)
         self._names: tuple[str, ...] = ()
         # Columns that are not used: those that continue a series, are called options, or may hold them.
         self._further: list[str] = []
@@ -100,7 +106,10 @@ class OptionWatch:
         names = tuple(paths(row))
         if names != self._names:
             self._names = names
-            self._sort_names()
+            free = [name for name in names if name not in self._used]
+            self._further = [name for name in free if self._continues(Member.of(name))]
+            self._options = [name for name in free if _is_named_option(name)]
+            self._others = free if self._is_fixed else []
         for name in self._further:
             if any(_texts_in(value_at(row, name))):
                 return name
@@ -113,12 +122,6 @@ class OptionWatch:
             if _holds_several(value_at(row, name)):
                 return name
         return self._in_series(row)
-
-    def _sort_names(self) -> None:
-        free = [name for name in self._names if name not in self._used]
-        self._further = [name for name in free if self._continues(Member.of(name))]
-        self._options = [name for name in free if _is_named_option(name)]
-        self._others = free if self._is_fixed else []
 
     def _continues(self, member: Member) -> bool:
         """Check that the column continues a series of options.
@@ -159,19 +162,6 @@ def paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
             yield from paths(cell, f"{start}{name}.")
         else:
             yield start + name
-
-
-def _option_series(sources: Iterable[Source | None]) -> Counter[tuple[str, str]]:
-    """Count the columns of options of every series, by its stem and kind."""
-    series: Counter[tuple[str, str]] = Counter()
-    for source in sources:
-        for name in names_of(source):
-            # A single column may begin a series of numbers or of letters.
-            series.update([(name, "0"), (name, "A")])
-            member = Member.of(name)
-            if isinstance(source, tuple) and member.label:
-                series[member.stem, member.kind] += 1
-    return series
 
 
 def words_of(name: str) -> list[str]:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 from random import Random
 from types import MappingProxyType
@@ -370,7 +370,7 @@ class AnswerReader:
         self._is_open = kinds == _KINDS
         # If they are texts of choices as well, both mean the same.
         self._only_index = kinds == ("index",)
-        self._counting = _Counting()
+        self.counting = _Counting()
 
     def gold(self, where: object, answer: Answer, kind: str = "any") -> tuple[int, ...]:
         """Return the indices of the right choices.
@@ -379,12 +379,12 @@ class AnswerReader:
         kind.
         """
         if kind != "any":
-            self._counting.add(where, answer, kind, is_proved=self._is_declared)
+            self.counting.add(where, answer, kind, is_proved=self._is_declared)
             return answer.gold(kind)
         kind = self.kind
         if self._is_open and not answer.labels:
             kind = "index"
-        self._counting.add(where, answer, kind, is_proved=not self._only_index)
+        self.counting.add(where, answer, kind, is_proved=not self._only_index)
         try:
             gold = answer.gold(self.kind)
         except UnusableRow:
@@ -395,14 +395,6 @@ class AnswerReader:
                 _remaining((self.kind,), where, answer, readings)
             return answer.gold(self.kind)
         return gold
-
-    def check_counting(self) -> str:
-        """Return how a few answers are read that leave open where they count from, or "".
-
-        Raises CountingOpen if they seem to count from another number, or if many of them leave it
-        open.  No row is skipped then: the others would all be read wrongly.
-        """
-        return self._counting.check()
 
 
 class _Counting:
@@ -445,6 +437,11 @@ class _Counting:
                 self._unproved += 1
 
     def check(self) -> str:
+        """Return how a few answers are read that leave open where they count from, or "".
+
+        Raises CountingOpen if they seem to count from another number, or if many of them leave it
+        open.  No row is skipped then: the others would all be read wrongly.
+        """
         if self._beyond and not self._has_first:
             raise CountingOpen(self._beyond, "number")
         if self._before and not self._has_last:
@@ -508,7 +505,7 @@ class Shape(NamedTuple):
         """
         if not self.has_columns(row, answered=answered) or self.other_value(row):
             return False
-        return not option_watch(self.columns).left_out(row, choices_of(row, self.columns))
+        return not OptionWatch(self.columns).left_out(row, choices_of(row, self.columns))
 
     def other_value(self, row: Mapping[str, Any]) -> str:
         """Return the first column that holds none of the texts it must hold, or ""."""
@@ -531,14 +528,6 @@ class Shape(NamedTuple):
                 return False
             needed -= {columns.answer}
         return all(has_column(row, path) for path in needed)
-
-
-def option_watch(columns: Columns) -> OptionWatch:
-    """Return what finds the options of rows that the mapping ``columns`` leaves out."""
-    sources = (columns.choices, columns.right, columns.wrong)
-    # A question called option_3 is an option.
-    used = columns.used - {columns.question}
-    return OptionWatch(sources, used, is_fixed=bool(columns.fixed))
 
 
 def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | None:
@@ -688,16 +677,10 @@ def shape_of_columns(columns: Columns) -> str:
 
     The columns of ids and subjects may differ.
     """
-    return _names_of_shapes().get(_unnamed(columns), "")
-
-
-@cache
-def _names_of_shapes() -> Mapping[Columns, str]:
-    """Return mapping → the name of the first shape that has it."""
-    names: dict[Columns, str] = {}
     for name, shape in SHAPES.items():
-        names.setdefault(_unnamed(shape.columns), name)
-    return names
+        if columns == replace(shape.columns, id=columns.id, subject=columns.subject):
+            return name
+    return ""
 
 
 def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
@@ -711,7 +694,7 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
     if labels is not None and len(labels) != len(cells):
         raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
     if columns.drop_empty:
-        while cells and _is_empty(cells[-1]):
+        while cells and (cells[-1] is None or not str(cells[-1]).strip()):
             cells = cells[:-1]
     if labels is None:
         names = columns.labels[: len(cells)]
@@ -734,10 +717,6 @@ def _texts(
     if columns.drop_empty:
         cells = [cell for cell in cells if cell is not None and cell != ""]
     return tuple(text(cell, name) for cell in cells)
-
-
-def _is_empty(cell: object) -> bool:
-    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _cells(
@@ -860,10 +839,6 @@ def _remaining(
             f" {' or '.join(kinds)}; set answer_is in a mapping (label, index, number or text)"
         )
     return remaining
-
-
-def _unnamed(columns: Columns) -> Columns:
-    return replace(columns, id=None, subject=None)
 
 
 def _present(row: Mapping[str, Any], *names: str | None) -> str | None:

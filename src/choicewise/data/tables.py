@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.decisions import decision_drafts, is_decisions
-from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, json_remedy
+from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, first_row, json_remedy
 from choicewise.data.intake import IntakeRow, build_dataset
 from choicewise.data.items import Item
+from choicewise.data.options import OptionWatch
 from choicewise.data.rows import (
     SHAPES,
     Answer,
@@ -29,7 +30,6 @@ from choicewise.data.rows import (
     choices_of,
     draft,
     has_column,
-    option_watch,
     recognise,
     shape_of_columns,
 )
@@ -149,11 +149,11 @@ def read_tabular(
             raise DataError(f"{error.message}; {remedy}") from error
     paths = list(chain.from_iterable(files.values()))
     first = paths[0]
-    head = next(_dicts(_rows(first)), None)
-    if head is not None and is_decisions(head):
+    head = first_row(first)
+    if is_decisions(head):
         return build_dataset(name, _decision_rows(files), on_bad_item)
     guess = None
-    if head is not None and not _is_recognised(head):
+    if head and not _is_recognised(head):
         from choicewise.data.guess import guessed_columns
 
         guess = guessed_columns(paths)
@@ -234,7 +234,7 @@ def _read(name: str, tables: _Tables, on_bad_item: str) -> Dataset:
     # The only choice of a text that goes on is scored alone.
     fewest = 1 if has_target else 2
     dataset = build_dataset(name, tables.intake_rows(answers), on_bad_item, fewest)
-    note = answers.check_counting()
+    note = answers.counting.check()
     if not note:
         return dataset
     first_files = next(iter(tables.files.values()))
@@ -255,7 +255,7 @@ class _RowWatch:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._options = option_watch(columns)
+        self._options = OptionWatch(columns)
         self._shape = SHAPES.get(shape_of_columns(columns))
 
     def check(self, location: RowPlace, row: Row, drafted: RowDraft | UnusableRow) -> None:
@@ -316,7 +316,11 @@ class _Tables:
         Raises DataError after the last one if no row has a column of choices, and CountingOpen if
         answers seem to count from another number.
         """
-        lacking = self._columns_that_rows_may_lack()
+        columns = self.columns
+        # Columns of choices that a row may lack, but not all rows.
+        lacking: Sequence[str] = ()
+        if columns is not None and columns.drop_empty and isinstance(columns.choices, tuple):
+            lacking = columns.choices
         for split, paths in self.files.items():
             counts: Counter[str] = Counter()
             for file in paths:
@@ -339,14 +343,7 @@ class _Tables:
                 f"no row has the column {lacking[0]!r} of the mapping; correct its choices"
             )
         # Before the bad rows are listed: none of them must be skipped if all answers are one off.
-        answers.check_counting()
-
-    def _columns_that_rows_may_lack(self) -> Sequence[str]:
-        """Return the columns of choices that a row may lack, but not all rows."""
-        columns = self.columns
-        if columns is None or not columns.drop_empty or not isinstance(columns.choices, tuple):
-            return ()
-        return columns.choices
+        answers.counting.check()
 
     def _drafts(
         self, file: Path, mapping: Columns, rows: Iterable[Row | UnusableRow]

@@ -179,9 +179,7 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
             lines.append(f"# it does not fit {misfit}")
         if columns.drop_empty:
             lines.append(_FEWER)
-        answers = [drafted.answer for drafted in drafts]
-        spelled = {str(answer.cell) for answer in answers if isinstance(answer, Answer)}
-        if columns.answer_is == "number" and len(spelled) == 1:
+        if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
             lines.append("# all answers are equal: check that they count from 1")
         further = cells.further_choices(columns)
         if option and option not in columns.used and option not in further:
@@ -200,6 +198,11 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
 
 def _fits(count: int, rows: Sequence[_Row]) -> str:
     return f"# fits {count} of the first {len(rows)} rows; check it before use"
+
+
+def _spelled_answers(drafts: Iterable[RowDraft]) -> set[str]:
+    answers = [drafted.answer for drafted in drafts]
+    return {str(answer.cell) for answer in answers if isinstance(answer, Answer)}
 
 
 @dataclass

@@ -106,10 +106,7 @@ class OptionWatch:
         names = tuple(paths(row))
         if names != self._names:
             self._names = names
-            free = [name for name in names if name not in self._used]
-            self._further = [name for name in free if self._continues(Member.of(name))]
-            self._options = [name for name in free if _is_named_option(name)]
-            self._others = free if self._is_fixed else []
+            self._sort_names()
         for name in self._further:
             if any(_texts_in(value_at(row, name))):
                 return name
@@ -122,6 +119,12 @@ class OptionWatch:
             if _holds_several(value_at(row, name)):
                 return name
         return self._in_series(row)
+
+    def _sort_names(self) -> None:
+        free = [name for name in self._names if name not in self._used]
+        self._further = [name for name in free if self._continues(Member.of(name))]
+        self._options = [name for name in free if _is_named_option(name)]
+        self._others = free if self._is_fixed else []
 
     def _continues(self, member: Member) -> bool:
         """Check that the column continues a series of options.

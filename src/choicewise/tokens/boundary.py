@@ -137,7 +137,12 @@ def choice_prompts_batch(
             f"boundary is {policy!r}; it must be one of {', '.join((*BOUNDARIES, *LABELLED))}"
         )
     if policy == "moved-space":
-        continuations = _with_moved_space(contexts, continuations)
+        moved = []
+        for context, choices in zip(contexts, continuations, strict=True):
+            # White space that ends a context goes before each continuation that is not empty.
+            space = context[len(context.rstrip()) :]
+            moved.append([choice and space + choice for choice in choices])
+        continuations = moved
         contexts = [context.rstrip() for context in contexts]
     all_choices = [choice for choices in continuations for choice in choices]
     if policy == "last-token":
@@ -153,17 +158,6 @@ def choice_prompts_batch(
         _choice_prompts(policy, request, gold)
         for request, gold in zip(requests, golds, strict=True)
     ]
-
-
-def _with_moved_space(
-    contexts: Sequence[str], continuations: Sequence[Sequence[str]]
-) -> list[list[str]]:
-    """Put the white space that ends a context before each of its continuations that is not empty."""
-    moved = []
-    for context, choices in zip(contexts, continuations, strict=True):
-        space = context[len(context.rstrip()) :]
-        moved.append([choice and space + choice for choice in choices])
-    return moved
 
 
 class ChoicePrompt(NamedTuple):
@@ -518,13 +512,8 @@ def _choice_prompts(
         else:
             context = contexts[before] = request.context[: request.stem + before]
         span = Span(context, located.continuation, index in gold)
-        prompt = ChoicePrompt(
-            span,
-            prompt.merged,
-            prompt.unknown,
-            noncanonical=prompt.noncanonical,
-            lossy=lossy or prompt.lossy,
-            bos=bos_of_stem + prompt.bos,
+        prompt = prompt._replace(
+            span=span, lossy=lossy or prompt.lossy, bos=bos_of_stem + prompt.bos
         )
         if policy in CORRECTIONS:
             prompt = _corrected(policy, request, index, prompt, span)
@@ -619,18 +608,15 @@ def _labels(policy: str, request: _TokenizedRequest, located: Sequence[_Located]
         others = [text for text in same if text != choice]
         if choice and len(label.continuation) != 1:
             problem = f"is no single token {where}"
-        elif label.prompt.missing is not None:
-            problem = ""
-        elif others:
+        elif label.prompt.missing is None and others:
             problem = f"shares its token with {others[0]!r} {where}"
-        elif label.prompt.unknown:
+        elif label.prompt.missing is None and label.prompt.unknown:
             problem = f"is an unknown token {where}"
         else:
-            problem = ""
-        if problem:
-            reason = f"label {choice!r} {problem}: it can't be served as one"
-            label = replace(label, prompt=label.prompt.refused(reason))
-        labels.append(label)
+            labels.append(label)
+            continue
+        reason = f"label {choice!r} {problem}: it can't be served as one"
+        labels.append(replace(label, prompt=label.prompt.refused(reason)))
     return labels
 
 

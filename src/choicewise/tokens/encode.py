@@ -136,18 +136,14 @@ class Encodings:
         if self.has_dummy_space:
             lead = "\n"
         self.add_plain([lead, *(lead + text for text in new)])
-        for text in new:
-            self.bare[text] = self._without(lead, text)
-
-    def _without(self, lead: str, text: str) -> Ids:
         lead_tokens = self.plain[lead]
-        tokens = self.plain[lead + text]
-        bare = tokens[len(lead_tokens) :]
-        if not np.array_equal(tokens[: len(lead_tokens)], lead_tokens):
-            return _NONE
-        if spelled(self.tokenizer, bare).startswith(b" ") and not text.startswith(" "):
-            return _NONE
-        return bare
+        for text in new:
+            tokens = self.plain[lead + text]
+            bare = tokens[len(lead_tokens) :]
+            adds_space = not text.startswith(" ") and spelled(self.tokenizer, bare)[:1] == b" "
+            if adds_space or not np.array_equal(tokens[: len(lead_tokens)], lead_tokens):
+                bare = _NONE
+            self.bare[text] = bare
 
     def continued(
         self, contexts: Sequence[str], ends: Sequence[Sequence[str]]
@@ -411,12 +407,11 @@ class PartwiseTokenizer:
         except ModelError:
             return False
         self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
-        return self._probes_agree(rule, special=False) and self._probes_agree(rule, special=True)
-
-    def _probes_agree(self, rule: SplitRule, *, special: bool) -> bool:
-        in_parts = self._encode(rule, _PROBES, special)
-        whole = self.inner.encode(_PROBES, special=special)
-        return all(map(np.array_equal, in_parts, whole))
+        for special in (False, True):
+            in_parts = self._encode(rule, _PROBES, special)
+            if not all(map(np.array_equal, in_parts, self.inner.encode(_PROBES, special=special))):
+                return False
+        return True
 
     def _encode(self, rule: SplitRule, texts: Sequence[str], special: bool) -> list[Ids]:
         if self.remembered > self._limit:
@@ -611,7 +606,10 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
     splitters = declared_steps(tokenizer.get("pre_tokenizer"))
     if not all(map(_keeps_newlines, normalizers)):
         return None
-    prefixed = any(map(_puts_dummy_space, [*normalizers, *splitters]))
+    prefixed = False
+    for step in (*normalizers, *splitters):
+        puts_space = step["type"] in ("Prepend", "Metaspace")
+        prefixed |= puts_space and step.get("prepend_scheme") != "never"
     before = not _newlines_end_pieces(splitters)
     # GPT-2's own splitting: no piece holds a visible character and then white space.
     is_gpt2 = len(splitters) == 1 and _byte_level(splitters[0], use_regex=True)
@@ -638,9 +636,13 @@ def _rule_for_added(
     contents = [token["content"] for token in added]
     if any(map(rule.newline.search, contents)):
         return None
-    hazards = [token for token in added if rule.prefixed or _looks_around(token)]
-    if not all(_seen_in_text(token, normalizers) for token in hazards):
-        return None
+    hazards = []
+    for token in added:
+        looks_around = token["lstrip"] or token["rstrip"] or token["single_word"]
+        if rule.prefixed or looks_around:
+            hazards.append(token)
+            if not _seen_in_text(token, normalizers):
+                return None
     # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
     words = rule.words and not any(map(_WORD_STARTS.search, contents))
     return rule._replace(hazards=tuple(token["content"] for token in hazards), words=words)
@@ -683,10 +685,6 @@ def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
     return False
 
 
-def _puts_dummy_space(step: Mapping[str, Any]) -> bool:
-    return step["type"] in ("Prepend", "Metaspace") and step.get("prepend_scheme") != "never"
-
-
 def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
     match splitters:
         case [
@@ -695,10 +693,6 @@ def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
         ]:
             return regex in SPLITS.values() and _byte_level(level, use_regex=False)
     return False
-
-
-def _looks_around(token: Mapping[str, Any]) -> bool:
-    return bool(token["lstrip"] or token["rstrip"] or token["single_word"])
 
 
 def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:

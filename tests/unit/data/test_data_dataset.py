@@ -362,7 +362,7 @@ def read(answers: list[tuple[str, Answer]]) -> str:
     for where, answer in answers:
         with suppress(UnusableRow):
             assert reader.gold(where, answer) == answer.gold(reader.kind)
-    reader.check_counting()
+    reader.counting.check()
     return reader.kind
 
 

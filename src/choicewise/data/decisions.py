@@ -95,7 +95,7 @@ def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
                 f"another question of its case has type {kind!r}; it must be one of {', '.join(KINDS)}"
             )
         questions.append(question)
-    return tuple(_typed(question, state, _instructions(question) or "") for question in questions)
+    return tuple(_typed(question, state, _instructions(question)) for question in questions)
 
 
 def read_typed(body: str) -> TypedQuestion:
@@ -171,21 +171,24 @@ def _item(
     if kind not in KINDS:
         raise UnusableRow(f"the question has type {kind!r}; it must be one of {', '.join(KINDS)}")
     names, descriptions = _options(kind, _plain(question.get("criteria")))
-    instructions = _instructions(question) or ""
+    instructions = _instructions(question)
     right, shares = _gold(kind, names, gold)
+    state = row.get("state")
+    if isinstance(state, Number) or not isinstance(state, str | Mapping | list):
+        raise UnusableRow("the state must be a text, an object or a list")
     all_fields = dict(fields)
     all_fields[KIND] = kind
-    all_fields[STATE] = exact_json(_plain(_required(row.get("state"))))
+    all_fields[STATE] = exact_json(_plain(state))
     all_fields[DESCRIPTIONS] = exact_json(_plain(descriptions))
     if shares is not None:
         all_fields[PEOPLE] = exact_json(shares)
     return Item(id, instructions, names, (right,), case, all_fields)
 
 
-def _instructions(question: Mapping[str, Any]) -> str | None:
+def _instructions(question: Mapping[str, Any]) -> str:
     instructions = question.get("instructions")
     if instructions is None:
-        return None
+        return ""
     if not isinstance(instructions, str) or isinstance(instructions, Number):
         raise UnusableRow("instructions must be a text")
     return instructions
@@ -258,12 +261,6 @@ def _shares(
     if not abs(total - 1) <= SHARES_ROUNDED:
         raise UnusableRow(f"the probabilities sum to {total:.4g}, not 1")
     return [by_index[index] for index in range(len(names))]
-
-
-def _required(state: Any) -> Any:
-    if isinstance(state, Number) or not isinstance(state, str | Mapping | list):
-        raise UnusableRow("the state must be a text, an object or a list")
-    return state
 
 
 def _table(value: Any, name: str) -> Mapping[str, Any]:

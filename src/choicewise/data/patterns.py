@@ -72,10 +72,12 @@ def answer_pattern(items: Items) -> AnswerPattern:
             counts[count] = counts.get(count, 0) + int(has_count.sum())
             right_counts = np.bincount(first[has_one & has_count], minlength=count)
             positions[count] = positions.get(count, np.zeros(count, np.int64)) + right_counts
-        # Two different ones are enough to know that they are not constant.
-        if len(golds) < 2:
-            golds.add(gold.row(0))
-            golds.update(map(gold.row, np.flatnonzero(gold.differs())[:1]))
+        # One list stands for all of the batch if they are the same; no item has an empty one.
+        first_gold = gold.values[: gold.number[0]]
+        golds.add(tuple(first_gold.tolist()))
+        repeated = np.resize(first_gold, len(gold.values))
+        if (gold.number != len(first_gold)).any() or (gold.values != repeated).any():
+            golds.add(())
     total = sum(counts.values())
     guesses = {}
     if total:
@@ -129,21 +131,6 @@ class _Lists:
             "longest": self.values == longest,
             "shortest": self.values == shortest,
         }
-
-    def row(self, number: int) -> tuple[int, ...]:
-        """Return the list of one item."""
-        start = self.starts[number]
-        return tuple(self.values[start : start + self.number[number]].tolist())
-
-    def differs(self) -> _Mask:
-        """Mark the items whose lists are not that of the first."""
-        first = self.values[: self.number[0]]
-        same = self.number == len(first)
-        for index, value in enumerate(first):
-            # Shorter lists differ already, so that any index will do for them.
-            inside = np.minimum(self.starts + index, len(self.values) - 1)
-            same &= self.values[inside] == value
-        return ~same
 
 
 def _lists(items: Items) -> Iterator[tuple[_Lists, _Lists]]:

@@ -203,13 +203,6 @@ class _Questions:
     firsts: dict[tuple[str, ...], _Question] = field(default_factory=dict)
     repeats: list[_Question] = field(default_factory=list)
 
-    def add(self, question: _Question) -> None:
-        """Add a question, which comes after those before it."""
-        if question.key in self.firsts:
-            self.repeats.append(question)
-        else:
-            self.firsts[question.key] = question
-
 
 def doubles(dataset: Dataset) -> Doubles:
     """Find the doubles of all splits.
@@ -252,11 +245,13 @@ def _questions(dataset: Dataset, content: Sequence[str]) -> dict[str, _Questions
     """Return the questions of each split that may have doubles."""
     questions = {}
     for split, positions in _suspects(dataset, content).items():
-        questions[split] = _Questions()
+        of_split = questions[split] = _Questions()
         for position in positions:
             item = dataset.splits[split][position]
             right = frozenset(item.choices[index] for index in item.gold)
-            questions[split].add(_Question(_key(item, content), item.id, right))
+            question = _Question(_key(item, content), item.id, right)
+            if of_split.firsts.setdefault(question.key, question) is not question:
+                of_split.repeats.append(question)
     return questions
 
 

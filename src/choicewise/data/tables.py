@@ -66,30 +66,22 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
 
 def _mmlu_rows(folder: Path) -> Iterator[IntakeRow]:
     widths: Counter[int] = Counter()
-    for file in _mmlu_files(folder):
-        widths_of_file = Counter(map(len, cells(file.path)))
+    for _, _, path in _mmlu_files(folder):
+        widths_of_file = Counter(map(len, cells(path)))
         if not widths_of_file:
-            raise DataError(f"{file.path} is empty; remove it, or fetch the data again")
+            raise DataError(f"{path} is empty; remove it, or fetch the data again")
         widths += widths_of_file
     # The width of most rows: in a row with a cell too few, a choice would be taken as the question.
     [(width, _)] = widths.most_common(1)
-    for file in _mmlu_files(folder):
-        for number, row in enumerate(cells(file.path)):
-            location = RowPlace(file.path, number, header=0)
-            id = f"{file.subject}/{file.split}/{number}"
-            make = partial(_mmlu_item, id, file.subject, row, width)
-            yield IntakeRow(location, file.split, make)
+    for split, subject, path in _mmlu_files(folder):
+        for number, row in enumerate(cells(path)):
+            location = RowPlace(path, number, header=0)
+            make = partial(_mmlu_item, f"{subject}/{split}/{number}", subject, row, width)
+            yield IntakeRow(location, split, make)
 
 
-class _MmluFile(NamedTuple):
-    """The rows of one subject in one split."""
-
-    split: str
-    subject: str
-    path: Path
-
-
-def _mmlu_files(folder: Path) -> Iterator[_MmluFile]:
+def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield split, subject and path of each file."""
     for name in _FOLDERS:
         files = [file for file in (folder / name).glob("*.csv") if not file.name.startswith(".")]
         if name == "test" and not files:
@@ -98,7 +90,7 @@ def _mmlu_files(folder: Path) -> Iterator[_MmluFile]:
             subject = file.stem.removesuffix(f"_{name}")
             if subject == file.stem:
                 raise DataError(f"{file} must be named <subject>_{name}.csv; rename or remove it")
-            yield _MmluFile(SPLITS[name], subject, file)
+            yield SPLITS[name], subject, file
 
 
 def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
-from choicewise.protocols.changes import CHANGES, MOST_TURNS
+from choicewise.protocols.changes import MOST_TURNS
 from choicewise.protocols.preparations import change_of
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
@@ -77,11 +77,6 @@ def with_panels(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
         for variant in variants(name, protocol):
             with_variants[variant.name] = variant.protocol
     return with_variants
-
-
-def asks_changes(protocols: Iterable[Protocol]) -> bool:
-    """Check if one of the protocols asks changed questions."""
-    return any(change_of(protocol.prepare) in CHANGES for protocol in protocols)
 
 
 def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:

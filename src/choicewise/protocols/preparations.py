@@ -544,6 +544,11 @@ def change_of(name: str) -> str:
     return _split_name(name)[1]
 
 
+def is_in_panel(name: str) -> bool:
+    """Check that the change is one of a panel."""
+    return change_of(name) in CHANGES
+
+
 def is_for(name: str, item: Item) -> bool:
     """Check if the item is a part of protocols with this value of ``prepare``."""
     change = change_of(name)

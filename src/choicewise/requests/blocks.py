@@ -622,27 +622,24 @@ class _Cost:
         for spec in specs:
             source = request_source(spec.protocol, data, rendered)
             for request in source.requests(section.subject, items, positions):
-                if isinstance(request, Request):
-                    cost.add(spec, request, characters)
+                if isinstance(request, Refusal):
+                    continue
+                rows = sum(map(len, request.parts))
+                rows += sum(len(view.continuations) for view in request.views)
+                cost.item_tokens += rows * ROW_TOKENS
+                if spec.null is not None:
+                    cost.nulls += 1
+                    continue
+                around = max(len(request.text()) - characters, 0)
+                copies = (len(request.proposals) or 1) + len(request.views)
+                cost.item_tokens += copies * (around / CHARACTERS + REQUEST_TOKENS)
+                cost.tokens_per_character += copies / CHARACTERS
+                cost.contexts += copies
+                if spec.protocol.sampler in FRESH:
+                    cost.fresh += around
+                else:
+                    cost.shared += around
         return cost
-
-    def add(self, spec: RequestSpec, request: Request, characters: int) -> None:
-        """Add the cost of a request of the item."""
-        rows = sum(map(len, request.parts))
-        rows += sum(len(view.continuations) for view in request.views)
-        self.item_tokens += rows * ROW_TOKENS
-        if spec.null is not None:
-            self.nulls += 1
-            return
-        around = max(len(request.text()) - characters, 0)
-        copies = (len(request.proposals) or 1) + len(request.views)
-        self.item_tokens += copies * (around / CHARACTERS + REQUEST_TOKENS)
-        self.tokens_per_character += copies / CHARACTERS
-        self.contexts += copies
-        if spec.protocol.sampler in FRESH:
-            self.fresh += around
-        else:
-            self.shared += around
 
     def work(self, items: int, characters: int, characters_of_choices: int) -> int:
         """Return about how many characters are computed for so many items."""

@@ -153,25 +153,14 @@ class Form:
         return fit_span(choice, limit - 1 - self.reserve(encodings, 0), cut_start=cut_start)
 
     def prompt(
-        self, choice: ChoicePrompt, encodings: Encodings, context: str, continuation: str
-    ) -> BlockPrompt | None:
-        """Return the prompt of ``choice``, the ``continuation`` after the ``context``.
-
-        None if it is missing.
-        """
-        if not isinstance(choice.span, Span):
-            return choice.span
-        return self.of_span(choice.span, choice, encodings, context, continuation)
-
-    def of_span(
         self,
         span: Span,
         choice: ChoicePrompt,
         encodings: Encodings,
         context: str,
         continuation: str,
-    ) -> BlockPrompt:
-        """Return the prompt about the tokens of ``span``."""
+    ) -> Span | MaskedLoss | Blanks | Rendition:
+        """Return the prompt about the ``span`` of ``choice``, ``continuation`` after ``context``."""
         return span
 
 
@@ -183,7 +172,7 @@ class _LossForm(Form):
         # The loss needs the last token as an input, too.
         return tokens
 
-    def of_span(
+    def prompt(
         self,
         span: Span,
         choice: ChoicePrompt,
@@ -208,7 +197,7 @@ class _BlanksForm(Form):
     def reserve(self, encodings: Encodings, tokens: int) -> int:
         return tokens + len(encodings.suffix)
 
-    def of_span(
+    def prompt(
         self,
         span: Span,
         choice: ChoicePrompt,
@@ -276,7 +265,7 @@ class _RenditionForm(Form):
             return choice.refused(f"{tokens} tokens do not fit the encoder's window of {limit}")
         return choice.without(excess)
 
-    def of_span(
+    def prompt(
         self,
         span: Span,
         choice: ChoicePrompt,
@@ -289,10 +278,6 @@ class _RenditionForm(Form):
         if context:
             source = np.concatenate([source, encodings.suffix])
         return Rendition(source.astype(np.int32), span.continuation, span.gold)
-
-
-def _no_parts(choice: ChoicePrompt, tokenizer: Tokenizer) -> Iterator[tuple[int, str, Span]]:
-    return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +294,7 @@ class ChoicePrompter(Prompter):
     groups: Callable[[Request, str], list[ChoiceGroup]] = _shared_context
     locate: Callable[[Encodings, str, str, bool | None], ChoicePrompt] | None = None
     form: Form = _SPANS
-    parts: Callable[[ChoicePrompt, Tokenizer], Iterator[tuple[int, str, Span]]] = _no_parts
+    parts: Callable[[ChoicePrompt, Tokenizer], Iterator[tuple[int, str, Span]]] | None = None
     check: Callable[[Protocol, ChoiceGroup, Sequence[ChoicePrompt]], None] | None = None
 
     def texts(self, request: Request) -> list[ChoiceGroup]:
@@ -359,11 +344,13 @@ class ChoicePrompter(Prompter):
             context = group.context
         encodings = rows.encodings
         for slot, text, choice in zip(group.slots, group.continuations, choices, strict=True):
-            prompt = self.form.prompt(choice, encodings, group.context, text)
+            prompt: BlockPrompt | None = choice.span
+            if isinstance(prompt, Span):
+                prompt = self.form.prompt(prompt, choice, encodings, group.context, text)
             rows.add_span(
                 item, slot, prompt, null=null, context=context, continuation=text, choice=choice
             )
-            if null is not None:
+            if self.parts is None or null is not None:
                 continue
             for part, part_text, span in self.parts(choice, encodings.tokenizer):
                 part_slot = Slot(slot.choice, part)

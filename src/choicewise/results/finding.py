@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from choicewise.protocols.panel import asks_changes
+from choicewise.protocols.preparations import is_in_panel
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
 from choicewise.results.measurement import shared_items
@@ -283,7 +283,7 @@ def unchanged(rows: Sequence[Number]) -> Sequence[Number]:
     """
     kept = []
     for row in rows:
-        if not asks_changes([parse_signature(row.identity.signature)]):
+        if not is_in_panel(parse_signature(row.identity.signature).prepare):
             kept.append(row)
     return kept or rows
 

@@ -15,7 +15,7 @@ from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.protocols.protocol import COUNTING
 from choicewise.protocols.readings import READINGS, supported_readings
-from choicewise.questions import Mass, TokenScores
+from choicewise.questions import Mass, Span, TokenScores
 from choicewise.requests.prompters import PROMPTERS, ChoicePrompter, Form, comparable
 from choicewise.requests.request import ChoiceGroup
 from choicewise.scoring.observed import Continuations
@@ -242,8 +242,10 @@ class _TextReading:
             choice = self.form.fit(choice, self.model.window, self.encodings, cut_start=False)
             if choice.missing is not None:
                 raise ModelError(f"choice {text!r} can't be scored: {choice.missing}")
-            prompt = self.form.prompt(choice, self.encodings, context, text)
-            located.append(_LocatedText(choice, cast(TokenPrompt | None, prompt)))
+            prompt: TokenPrompt | None = choice.span
+            if isinstance(prompt, Span):
+                prompt = self.form.prompt(prompt, choice, self.encodings, context, text)
+            located.append(_LocatedText(choice, prompt))
         return located
 
     def locate_null(

@@ -32,7 +32,7 @@ from choicewise.page.charts.chart import DARK, LIGHT, Chart, styles
 from choicewise.page.document import Content, document, inside_items, today
 from choicewise.page.embed import WIDE
 from choicewise.page.study import parquet_bytes, read_study, rows_table
-from choicewise.protocols.panel import asks_changes
+from choicewise.protocols.preparations import is_in_panel
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.records import ITEM_FILE, ITEMS, SUMMARY, Manifest
 from choicewise.results.explain import Explanation, explain
@@ -310,7 +310,8 @@ def _read_task(location: Place, question: Record) -> Record:
 
 
 def _orders(folder: Path) -> Iterator[Orders]:
-    if not asks_changes(asked_protocols(folder, read_manifest(folder)).values()):
+    protocols = asked_protocols(folder, read_manifest(folder))
+    if not any(is_in_panel(protocol.prepare) for protocol in protocols.values()):
         return
     for panel in panels(open_run(folder)):
         for check in panel.checks:

@@ -23,7 +23,7 @@ from choicewise.extensions.analyses.invariance_report import panel_table
 from choicewise.page.embed import Record, Section, Specifications, drawing, section_html
 from choicewise.page.study import MOST_RUNS, Study
 from choicewise.page.tables import PageTable, page_table
-from choicewise.protocols.panel import asks_changes
+from choicewise.protocols.preparations import is_in_panel
 from choicewise.results.run import open_run
 from choicewise.util.text import percent
 
@@ -133,7 +133,10 @@ def _thoughts(thoughts: Sequence[along.Along]) -> Section:
 
 def _panel_tables(study: Study) -> list[PageTable]:
     """Return the panels of the first runs with changed questions: a row for each check, and lines below."""
-    if not any(asks_changes(run.protocols.values()) for run in study.runs):
+    prepares: set[str] = set()
+    for run in study.runs:
+        prepares.update(protocol.prepare for protocol in run.protocols.values())
+    if not any(map(is_in_panel, prepares)):
         return []
     tables = []
     for run in study.runs[:MOST_RUNS]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
-from choicewise.data.dataset import Columns
 from choicewise.data.files import Number, list_in, value_at
 from choicewise.errors import UnusableRow
 
@@ -76,20 +75,23 @@ class Member(NamedTuple):
 class OptionWatch:
     """Find the options of rows that a mapping leaves out."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, sources: Iterable[Source | None], used: Set[str], *, is_fixed: bool) -> None:
+        """Watch for options beside those in the columns of ``sources``.
+
+        ``used``: all columns that are used.  ``is_fixed``: all rows have the same choices (yes and
+        no), which are in no column.
+        """
         # Columns of options of every series, by its stem and kind.
         self._series: Counter[tuple[str, str]] = Counter()
-        for source in (columns.choices, columns.right, columns.wrong):
+        for source in sources:
             for name in names_of(source):
                 # A single column may begin a series of numbers or of letters.
                 self._series.update([(name, "0"), (name, "A")])
                 member = Member.of(name)
                 if isinstance(source, tuple) and member.label:
                     self._series[member.stem, member.kind] += 1
-        # A question called option_3 is an option.
-        self._used = columns.used - {columns.question}
-        # All rows have the same choices (yes and no), which are in no column.
-        self._is_fixed = bool(columns.fixed)
+        self._used = used
+        self._is_fixed = is_fixed
         self._names: tuple[str, ...] = ()
         # Columns that are not used: those that continue a series, are called options, or may hold them.
         self._further: list[str] = []

@@ -505,7 +505,7 @@ class Shape(NamedTuple):
         """
         if not self.has_columns(row, answered=answered) or self.other_value(row):
             return False
-        return not OptionWatch(self.columns).left_out(row, choices_of(row, self.columns))
+        return not option_watch(self.columns).left_out(row, choices_of(row, self.columns))
 
     def other_value(self, row: Mapping[str, Any]) -> str:
         """Return the first column that holds none of the texts it must hold, or ""."""
@@ -528,6 +528,14 @@ class Shape(NamedTuple):
                 return False
             needed -= {columns.answer}
         return all(has_column(row, path) for path in needed)
+
+
+def option_watch(columns: Columns) -> OptionWatch:
+    """Return what finds the options of rows that the mapping ``columns`` leaves out."""
+    sources = (columns.choices, columns.right, columns.wrong)
+    # A question called option_3 is an option.
+    used = columns.used - {columns.question}
+    return OptionWatch(sources, used, is_fixed=bool(columns.fixed))
 
 
 def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | None:

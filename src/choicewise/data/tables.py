@@ -20,7 +20,6 @@ from choicewise.data.decisions import decision_drafts, is_decisions
 from choicewise.data.files import ROW_READERS, Row, RowPlace, cells, first_row, json_remedy
 from choicewise.data.intake import IntakeRow, build_dataset
 from choicewise.data.items import Item
-from choicewise.data.options import OptionWatch
 from choicewise.data.rows import (
     SHAPES,
     Answer,
@@ -30,6 +29,7 @@ from choicewise.data.rows import (
     choices_of,
     draft,
     has_column,
+    option_watch,
     recognise,
     shape_of_columns,
 )
@@ -247,7 +247,7 @@ class _RowWatch:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._options = OptionWatch(columns)
+        self._options = option_watch(columns)
         self._shape = SHAPES.get(shape_of_columns(columns))
 
     def check(self, location: RowPlace, row: Row, drafted: RowDraft | UnusableRow) -> None:

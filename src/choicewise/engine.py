@@ -78,7 +78,9 @@ def segments(tree: Tree, pack: Pack, size: int) -> Iterator[tuple[Ids, Places]]:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Limit how far up its path a row looks: ``window`` tokens with itself, or to its ``chunk``'s start."""
+    """Limit how far up its path a row looks: ``window`` tokens with itself, or to its ``chunk``'s
+    start.
+    """
 
     window: int | None = None
     chunk: int | None = None

@@ -272,9 +272,9 @@ class Analysis(Port):
             def tables(self, runs):
                 from choicewise.table import Column, Table
 
-                columns = [Column("model"), Column("numbers", "count")]
-                rows = [[run.manifest.model.name, len(run.rows)] for run in runs]
-                return [Table(name="counts", title="numbers of each run", columns=columns, rows=rows)]
+                columns = [Column("model"), Column("numbers", "count")] rows =
+                [[run.manifest.model.name, len(run.rows)] for run in runs] return
+                [Table(name="counts", title="numbers of each run", columns=columns, rows=rows)]
     """
 
     needs: ClassVar[Literal["runs", "summaries"]] = "summaries"
@@ -299,8 +299,8 @@ class Analysis(Port):
 
 
 class Statistic(Port):
-    """Add what the summary of a run keeps beside its numbers, so that a page or an analysis need not
-    read the observations again.
+    """Add what the summary of a run keeps beside its numbers, so that a page or an analysis need
+    not read the observations again.
 
     It is kept of runs with many items (:data:`choicewise.results.summary.MANY`), as JSON under its
     ``name``, until the run or the code of the extension changes. ``summary``: what is kept.
@@ -321,7 +321,8 @@ class Statistic(Port):
     """
 
     def protocols(self, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
-        """Return the protocols, by name, that it is computed from; none if there is nothing to keep.
+        """Return the protocols, by name, that it is computed from; none if there is nothing to
+        keep.
 
         ``protocols``: those of the run. All need the requests of one of these: the observations of
         all statistics and numbers are read once.
@@ -535,8 +536,8 @@ class Score(Port):
 
 
 class Metric(Port):
-    """Add a number made of the probabilities of an item's choices: ``--protocol NAME@metric=doubt``,
-    and ``--metric doubt`` of stored runs.
+    """Add a number made of the probabilities of an item's choices: ``--protocol
+    NAME@metric=doubt``, and ``--metric doubt`` of stored runs.
 
     It is the mean of the items' numbers. No model is called.
 
@@ -571,10 +572,11 @@ class Metric(Port):
 class ModelRuns:
     """Describe the runs of one model, for the processes that compute them.
 
-    ``model``: opened without its weights, None where it is computed; ``job``: of it alone. ``folders``: the run
-    folder of every dataset, by the dataset's name. ``scratch``: the folder for what is not merged
-    yet. ``fitting``: as in :func:`choicewise.running.tasks.sources_of`. ``go_on``: True if the
-    other datasets are evaluated after one has failed. ``command``: words for the manifests.
+    ``model``: opened without its weights, None where it is computed; ``job``: of it alone.
+    ``folders``: the run folder of every dataset, by the dataset's name. ``scratch``: the folder for
+    what is not merged yet. ``fitting``: as in :func:`choicewise.running.tasks.sources_of`.
+    ``go_on``: True if the other datasets are evaluated after one has failed. ``command``: words for
+    the manifests.
     """
 
     model: Model | None = None
@@ -836,14 +838,12 @@ class ChartKind(Port):
             def draw(self, study, choices):
                 from choicewise.page.charts import chart
 
-                values = [{"kind": "run", "model": run.label, "items": run.items} for run in study.runs]
-                across = chart.number("items")
-                down = {"field": "model", "type": "nominal", "title": None}
-                bars = chart.layer("run", {"type": "bar"}, x=across, y=down)
-                margins = {"left": 120, "right": 24, "top": 16, "bottom": 44}
-                about = "Items of each run"
-                spec = chart.frame(values, [bars], width=choices.width, height=200, description=about, **margins)
-                return chart.Chart("sizes", about, spec)
+                values = [{"kind": "run", "model": run.label, "items": run.items} for run in
+                study.runs] across = chart.number("items") down = {"field": "model", "type":
+                "nominal", "title": None} bars = chart.layer("run", {"type": "bar"}, x=across,
+                y=down) margins = {"left": 120, "right": 24, "top": 16, "bottom": 44} about = "Items
+                of each run" spec = chart.frame(values, [bars], width=choices.width, height=200,
+                description=about, **margins) return chart.Chart("sizes", about, spec)
     """
 
     needs: ClassVar[str] = ""
@@ -871,8 +871,8 @@ class PageSections(Port):
             def sections(self, study):
                 from choicewise.page.embed import Section
 
-                items = sum(run.items for run in study.runs)
-                yield Section(name="sizes", title="How many items?", html=f"<p>All runs have {items:,} items.</p>")
+                items = sum(run.items for run in study.runs) yield Section(name="sizes", title="How
+                many items?", html=f"<p>All runs have {items:,} items.</p>")
     """
 
     def sections(self, study: Study) -> Iterator[Section]:
@@ -970,7 +970,9 @@ class Extension:
 
 
 def built_in_extensions() -> Iterator[Extension]:
-    """Yield the extensions of :data:`BUILT_IN`, in this order; each is imported when its turn comes."""
+    """Yield the extensions of :data:`BUILT_IN`, in this order; each is imported when its turn
+    comes.
+    """
     for module in BUILT_IN:
         yield import_module(module).EXTENSION
 

@@ -77,7 +77,8 @@ class Column:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(
-                f"column {self.name}: its kind is {self.kind!r}; it must be one of {', '.join(KINDS)}"
+                f"column {self.name}: its kind is {self.kind!r}; it must be one of "
+                f"{', '.join(KINDS)}"
             )
 
 

@@ -86,7 +86,8 @@ def listing(
         return
     if not matches:
         raise UsageError(
-            f"no protocol, group or suite matches {' '.join(words)}; `choicewise protocols` lists them all"
+            f"no protocol, group or suite matches {' '.join(words)}; `choicewise protocols` lists "
+            "them all"
         )
     width = max(len(record["name"]) for record in matches)
     for heading, records in sections.items():

@@ -360,7 +360,8 @@ def _read_filled(benchmark: Benchmark, folder: Path, on_bad_item: str) -> Datase
     if columns is not None and columns.fixed_of and not subjects:
         subject = next(iter(columns.fixed_of))
         raise DataError(
-            f"{folder} has no subjects, and the choices depend on them; make one folder per subject:"
+            f"{folder} has no subjects, and the choices depend on them; make one folder per "
+            "subject:"
             f" {folder / subject / first_files[0].name}"
         )
     try:
@@ -413,7 +414,8 @@ def _filled_parts(benchmark: Benchmark, folder: Path) -> Joined:
         for name in parts:
             if benchmark.subjects and name not in benchmark.subjects:
                 raise DataError(
-                    f"{folder / name} is not a subject of {benchmark.name}; {did_you_mean(name, benchmark.subjects)}"
+                    f"{folder / name} is not a subject of {benchmark.name}; "
+                    f"{did_you_mean(name, benchmark.subjects)}"
                 )
         return Joined.of(parts)
     if len(parts) == 1:

@@ -39,7 +39,8 @@ _REMARKS: Final = frozenset(
 
 # Signs that part choices in one cell and occur in no choice.
 _SEPARATORS: Final = ("|", "\n", "\t", ";", "；", "、")
-# Signs that part choices, and may occur in one; a longer one comes before those that it begins with.
+# Signs that part choices, and may occur in one; a longer one comes before those that it begins
+# with.
 COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")
 _LONGEST_LABEL: Final = 3  # characters of a label such as (A)
 

@@ -139,7 +139,8 @@ class Columns:
             return self
         if subject not in self.fixed_of:
             raise DataError(
-                f"the mapping has no choices for subject {subject!r}; {did_you_mean(subject, self.fixed_of)}"
+                f"the mapping has no choices for subject {subject!r}; "
+                f"{did_you_mean(subject, self.fixed_of)}"
             )
         return replace(self, fixed=self.fixed_of[subject], fixed_of=MappingProxyType({}))
 
@@ -159,7 +160,10 @@ def _problems(columns: Columns) -> Iterator[str]:
         yield "a mapping needs answer, unless it has right and wrong, or target"
     if columns.choices_split:
         if not isinstance(columns.choices, str) and not isinstance(columns.wrong, str):
-            yield "choices_split splits the text of one column; name it in choices or wrong, without brackets"
+            yield (
+                "choices_split splits the text of one column; name it in choices or wrong, without "
+                "brackets"
+            )
 
 
 def _wrong_values(answer_is: str, labels: Sequence[str]) -> Iterator[str]:
@@ -388,7 +392,8 @@ class Dataset:
                 return split
         splits = ", ".join(sorted(self.splits)) or "none"
         raise DataError(
-            f"{self.name} has no split test or validation, only {splits}; add @split=NAME to the protocol"
+            f"{self.name} has no split test or validation, only {splits}; add @split=NAME to the "
+            "protocol"
         )
 
     def choose(self, split: str, subjects: Sequence[str] | None = None) -> tuple[str, ...]:

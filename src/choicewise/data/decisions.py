@@ -92,7 +92,8 @@ def typed_beside(item: Item, state: str) -> tuple[TypedQuestion, ...]:
         kind = question.get("type")
         if kind not in KINDS:
             raise UnusableRow(
-                f"another question of its case has type {kind!r}; it must be one of {', '.join(KINDS)}"
+                f"another question of its case has type {kind!r}; it must be one of "
+                f"{', '.join(KINDS)}"
             )
         questions.append(question)
     return tuple(_typed(question, state, _instructions(question)) for question in questions)
@@ -245,7 +246,8 @@ def _shares(
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if key not in indices or not is_number:
             raise UnusableRow(
-                f"the probabilities have {key!r}: {share!r}; give a number for each of {', '.join(indices)}"
+                f"the probabilities have {key!r}: {share!r}; give a number for each of "
+                f"{', '.join(indices)}"
             )
         if share < 0:
             raise UnusableRow(f"the probability of {key!r}, {share!r}, is below 0")

@@ -63,7 +63,8 @@ def text(cell: object, column: str) -> str:
     if isinstance(cell, Number):
         if not _INTEGER.fullmatch(cell):
             raise UnusableRow(
-                f"column {column} has the number {cell}, which other tools may rewrite; put it in quotes"
+                f"column {column} has the number {cell}, which other tools may rewrite; put it in "
+                "quotes"
             )
         return str(cell)
     if isinstance(cell, str | int) and not isinstance(cell, bool):
@@ -247,7 +248,8 @@ def _named_columns(path: Path, header: list[str]) -> list[str]:
         return header
     if count == 1:
         raise DataError(
-            f"{path}: row 1 has one name, {header[0]!r}, for {len(header)} columns; delete the rows above the header"
+            f"{path}: row 1 has one name, {header[0]!r}, for {len(header)} columns; delete the "
+            "rows above the header"
         )
     return header[:count]
 
@@ -291,7 +293,8 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
             for number, line in enumerate(lines, start=1):
                 if len(line) > longest:
                     raise DataError(
-                        f"{path}, line {number} (from 1), has over {longest:,} bytes; check that it is a table"
+                        f"{path}, line {number} (from 1), has over {longest:,} bytes; check that "
+                        "it is a table"
                     )
                 try:
                     yield line.decode()
@@ -299,7 +302,8 @@ def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
                     at = f"offset {offset + error.start} (line {number}, from 1)"
                     byte = line[error.start]
                     raise DataError(
-                        f"{path} is not UTF-8: byte 0x{byte:02x} at {at}; {_conversion(path, start)}"
+                        f"{path} is not UTF-8: byte 0x{byte:02x} at {at}; "
+                        f"{_conversion(path, start)}"
                     ) from error
                 offset += len(line)
     except OSError as error:

@@ -81,7 +81,8 @@ def unanswered(file: Path, rows: Sequence[_Row]) -> DataError | None:
     cell = cell_at(rows[0], answer)
     spelled = "empty" if cell in (None, "") else str(cell)
     return DataError(
-        f"{file} has no answers: {answer} is {spelled} in every row; use a split with published answers,"
+        f"{file} has no answers: {answer} is {spelled} in every row; use a split with published "
+        "answers,"
         " such as validation"
     )
 
@@ -355,7 +356,10 @@ def _gaps(cells: Cells, file: Path | None) -> Iterator[str]:
     for name in map(_in_comment, cells.columns_of(is_chat)):
         yield f"# {name} holds chats: copy the questions to a column of their own"
     for name in map(_in_comment, cells.columns_of(names_right_choice)):
-        yield f"# {name} marks the right choice inside objects: write its letter to a column of its own"
+        yield (
+            f"# {name} marks the right choice inside objects: write its letter to a column of its "
+            "own"
+        )
     listing = cells.columns_of(lists_choices)
     for name in cells.questions:
         if name in listing:
@@ -489,7 +493,10 @@ def subject_note(file: Path, columns: Columns) -> str:
             passed.append(f"{name} ({count} values in {len(rows)} rows)")
     if not passed:
         return ""
-    return f"{file.name}: no column is used as the subject; candidates: {', '.join(passed)}. Set subject = in a mapping"
+    return (
+        f"{file.name}: no column is used as the subject; candidates: {', '.join(passed)}. Set "
+        "subject = in a mapping"
+    )
 
 
 _COUNTING: Final = {"index": "index from 0", "number": "number from 1"}

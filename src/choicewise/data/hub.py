@@ -297,7 +297,8 @@ def _hub(name: HubName, kind: Kind) -> Iterator[Any]:
     """Yield the package, as quiet as can be, and raise its errors in our words."""
     if find_spec("huggingface_hub") is None:
         raise kind.error(
-            f"{name} is on the Hub, which needs the package huggingface_hub; run: {install_line('hub')}"
+            f"{name} is on the Hub, which needs the package huggingface_hub; run: "
+            f"{install_line('hub')}"
         )
     # Its log has a level as soon as this module is imported, and not before.
     import huggingface_hub.utils.logging
@@ -355,14 +356,21 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, 
             case OutOfReach():
                 break
             case errors.GatedRepoError():
-                return f"it is gated; ask for access at {page}, then run `hf auth login`, or set HF_TOKEN"
+                return (
+                    f"it is gated; ask for access at {page}, then run `hf auth login`, or set "
+                    "HF_TOKEN"
+                )
             case errors.RepositoryNotFoundError():
                 return (
-                    f"{kind.first}{endpoint} has no such {kind.name} that you may read; check the name, or run"
+                    f"{kind.first}{endpoint} has no such {kind.name} that you may read; check the "
+                    "name, or run"
                     " `hf auth login` if it is private"
                 )
             case errors.RevisionNotFoundError():
-                return f"it has no revision {name.revision}; {page}/tree/main lists its branches and tags"
+                return (
+                    f"it has no revision {name.revision}; {page}/tree/main lists its branches and "
+                    "tags"
+                )
             case errors.RemoteEntryNotFoundError():
                 return (
                     f"a file that it lists is not there; see {page}/tree/{name.revision or 'main'}"
@@ -379,7 +387,8 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, 
                 return f"{reason}; unset that, or {_CARRY}" if kind.first else reason
             case errors.CachedRepoTreeNotFoundError():
                 return (
-                    "the Hub's cache does not say whether all its files are there, as another program filled it; open"
+                    "the Hub's cache does not say whether all its files are there, as another "
+                    "program filled it; open"
                     " it once with network"
                 )
             case errors.HfHubHTTPError():
@@ -397,7 +406,10 @@ def _refused(status: int, endpoint: str) -> str:
     if status == 403:
         return "your token does not open it; make one that may read it, and run `hf auth login`"
     if status == 429:
-        return f"{endpoint} says that you asked too often; run the same again in some minutes, after `hf auth login`"
+        return (
+            f"{endpoint} says that you asked too often; run the same again in some minutes, after "
+            "`hf auth login`"
+        )
     return f"{endpoint} fails with status {status}; run the same again later"
 
 
@@ -428,8 +440,14 @@ def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
             return "a download is of another size than announced; run the same again"
         if isinstance(cause, OSError) and cause.strerror:
             where = cause.filename or "the Hub's cache"
-            return f"{where} can't be written or read: {cause.strerror}; set HF_HOME to a folder of yours with room"
-    return f"it can't be read ({type(error).__name__}); run the same again, or fetch it with `hf download`"
+            return (
+                f"{where} can't be written or read: {cause.strerror}; set HF_HOME to a folder of "
+                "yours with room"
+            )
+    return (
+        f"it can't be read ({type(error).__name__}); run the same again, or fetch it with "
+        "`hf download`"
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

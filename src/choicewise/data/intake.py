@@ -120,7 +120,8 @@ class _Unanswered:
         if self.count == 1:
             return f"{self.first}; correct the row, or skip bad items"
         return (
-            f"{self.count:,} rows of split {split} have no answer, first {self.first}; correct them,"
+            f"{self.count:,} rows of split {split} have no answer, first {self.first}; correct "
+            "them,"
             " or skip bad items"
         )
 
@@ -241,7 +242,10 @@ class _Split:
         noun = "lines" if first.file.suffix == ".jsonl" else "rows"
         others = len(repeating) - _NAMED
         more = f", and {others} more questions" if others > 0 else ""
-        yield f"{first.file.name}: {noun} {', '.join(named)}{more} have the same question and choices; all are scored"
+        yield (
+            f"{first.file.name}: {noun} {', '.join(named)}{more} have the same question and "
+            "choices; all are scored"
+        )
 
     def _numbers(self, positions: list[int], first_file: Path) -> str:
         """Return the numbers of some rows, of many the first ones; other files are named."""
@@ -264,17 +268,20 @@ class _Split:
         file = self._files[0].file.name
         if 2 * self._lettered > count:
             yield (
-                f"{file}: choices begin with letters ({self.items[0].choices[0]!r}), so prompts may show"
+                f"{file}: choices begin with letters ({self.items[0].choices[0]!r}), so prompts "
+                "may show"
                 " them twice. Remove them from the file."
             )
         if _OFTEN * self._repeating >= count:
             yield (
-                f"{file}: {self._repeating:,} of {count:,} questions repeat a choice, such as {self._repeated!r}."
+                f"{file}: {self._repeating:,} of {count:,} questions repeat a choice, such as "
+                f"{self._repeated!r}."
                 " If it means no choice, empty the cell and set drop_empty = true in a mapping"
             )
         if 2 * self._spaced > count:
             yield (
-                f"{file}: spaces at an edge give away the right choice in {self._spaced:,} of {count:,} questions;"
+                f"{file}: spaces at an edge give away the right choice in {self._spaced:,} of "
+                f"{count:,} questions;"
                 " remove them from the file"
             )
 

@@ -126,7 +126,8 @@ def _check_file(path: str | Path) -> None:
         raise DataError(message)
     if file.suffix not in ROW_READERS:
         raise DataError(
-            f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; {_conversion(file)}"
+            f"can't read {path}: files of questions end in {', '.join(ROW_READERS)}; "
+            f"{_conversion(file)}"
         )
     # A pipe or a device is refused.
     open_file(file).close()
@@ -177,7 +178,8 @@ def _refuse_partial(snapshot: Snapshot, paths: list[str]) -> None:
         for part in PurePosixPath(path).parts:
             if part.startswith("partial-"):
                 raise DataError(
-                    f"{snapshot.source} has only a part of the rows ({part}); name its main revision"
+                    f"{snapshot.source} has only a part of the rows ({part}); name its main "
+                    "revision"
                 )
 
 
@@ -217,7 +219,8 @@ def _chosen(snapshot: Snapshot) -> Configuration:
             return config
     example = replace(name, config=next(iter(usable)))
     raise DataError(
-        f"{name.repository} has {len(usable)} configurations; name one, such as {example}: {', '.join(usable)}"
+        f"{name.repository} has {len(usable)} configurations; name one, such as {example}: "
+        f"{', '.join(usable)}"
     )
 
 
@@ -248,7 +251,8 @@ def _without_rows(snapshot: Snapshot) -> str:
     if script in snapshot.files:
         name = replace(snapshot.name, revision=_CONVERTED)
         return (
-            f"{repository} is a script ({script}), which Choicewise never runs; try the Hub's Parquet"
+            f"{repository} is a script ({script}), which Choicewise never runs; try the Hub's "
+            "Parquet"
             f" copy: {name}"
         )
     if any(PurePosixPath(file).suffix in ROW_READERS for file in snapshot.files):

@@ -93,7 +93,8 @@ class OptionWatch:
         self._used = used
         self._is_fixed = is_fixed
         self._names: tuple[str, ...] = ()
-        # Columns that are not used: those that continue a series, are called options, or may hold them.
+        # Columns that are not used: those that continue a series, are called options, or may hold
+        # them.
         self._further: list[str] = []
         self._options: list[str] = []
         self._others: list[str] = []

@@ -324,8 +324,8 @@ class CountingOpen(DataError):
         self.answer_is = answer_is
 
 
-# Of so many answers that are no 0, an index is no longer taken to count from 0: of four choices they
-# do so once in ten times.
+# Of so many answers that are no 0, an index is no longer taken to count from 0: of four choices
+# they do so once in ten times.
 DOUBTFUL: Final = 8
 
 
@@ -561,7 +561,8 @@ def has_column(row: Mapping[str, Any], path: str) -> bool:
 # The first shape with all its columns in the file is used, so that a shape comes before those whose
 # columns it includes.
 SHAPES: Final[Mapping[str, Shape]] = {
-    # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc, tau/commonsense_qa
+    # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc,
+    # tau/commonsense_qa
     "ARC, original": Shape(_labelled("question.stem", "question.choices")),
     "OpenBookQA": Shape(_labelled("question_stem", "choices")),
     "ARC, CommonsenseQA": Shape(_labelled("question", "choices")),
@@ -796,7 +797,8 @@ def split_choices(cell: str, separator: str) -> Sequence[str]:
     first = _LETTERED.match(parts[0])
     if len(parts) > 1 and first is not None and first["letter"].upper() == "A":
         raise UnusableRow(
-            f"split at {separator!r}, the choices don't begin with A, B, C, ...: {cell[:60]!r}; correct choices_split"
+            f"split at {separator!r}, the choices don't begin with A, B, C, ...: {cell[:60]!r}; "
+            "correct choices_split"
         )
     return parts
 

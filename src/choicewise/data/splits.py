@@ -131,7 +131,8 @@ def converted_files(folder: Path) -> Files:
                 files.append(file)
         if files and split in splits:
             raise DataError(
-                f"{folder}: {name}/ and {splits[split][0].parent.name}/ are both the split {split}; remove one"
+                f"{folder}: {name}/ and {splits[split][0].parent.name}/ are both the split "
+                f"{split}; remove one"
             )
         for number, file in enumerate(files):
             if int(file.stem) != number:
@@ -165,7 +166,8 @@ def _refuse_two_files(files: Files) -> None:
         if len(paths) > 1:
             one, other, *_ = paths
             raise DataError(
-                f"{one.parent}: {one.name} and {other.name} are both the split {split}; move one away"
+                f"{one.parent}: {one.name} and {other.name} are both the split {split}; move one "
+                "away"
             )
 
 

@@ -59,7 +59,8 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
     """
     if not (folder / "test").is_dir():
         raise DataError(
-            f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV per subject"
+            f"{folder} has no folder test/; the MMLU layout is dev/, val/ and test/ with one CSV "
+            "per subject"
         )
     return build_dataset(folder.resolve().name, _mmlu_rows(folder), on_bad_item)
 
@@ -96,11 +97,13 @@ def _mmlu_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
 def _mmlu_item(id: str, subject: str, row: list[str], width: int) -> Item:
     if len(row) < _FEWEST_COLUMNS:
         raise UnusableRow(
-            f"{len(row)} columns; it needs {_FEWEST_COLUMNS}: a question, two or more choices, a letter"
+            f"{len(row)} columns; it needs {_FEWEST_COLUMNS}: a question, two or more choices, a "
+            "letter"
         )
     if len(row) != width:
         raise UnusableRow(
-            f"{len(row)} columns; most rows have {width}: a question, {width - 2} choices and a letter"
+            f"{len(row)} columns; most rows have {width}: a question, {width - 2} choices and a "
+            "letter"
         )
     question, *texts, letter = row
     if not question.strip():

@@ -1,4 +1,5 @@
-"""What Choicewise adds to its kernel by the same door as other packages: one folder for each extension.
+"""What Choicewise adds to its kernel by the same door as other packages: one folder for each
+extension.
 
 The kernel imports nothing from here.
 """

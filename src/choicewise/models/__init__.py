@@ -1,4 +1,5 @@
-"""Language models: what every model offers, how one is opened by name, and those that are computed here.
+"""Language models: what every model offers, how one is opened by name, and those that are computed
+here.
 
 The kinds of models on this machine are declared here, as an extension declares its own.
 """
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Fake(ModelKind):
-    """``fake:hash``, ``fake:oracle``, ``fake:anti-oracle``: models for tests and demos, without weights."""
+    """``fake:hash``, ``fake:oracle``, ``fake:anti-oracle``: models for tests and demos, without
+    weights.
+    """
 
     name = "fake"
     # Replicas on a cluster take memory, whatever they compute.

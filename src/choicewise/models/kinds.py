@@ -18,7 +18,8 @@ DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
 
 
 def model_kind(name: str) -> ModelKind:
-    """Return the kind of the model ``name``: by its prefix, and the local kind if no kind has such a prefix.
+    """Return the kind of the model ``name``: by its prefix, and the local kind if no kind has such
+    a prefix.
 
     Other packages are searched only if no built-in extension has the prefix, and never for a path.
     """
@@ -38,7 +39,8 @@ def kind_of(model: Model) -> ModelKind:
 def shard_tokens_of(model: Model) -> int | None:
     """Return how many unique tokens a shard of the model's questions has at least.
 
-    None for all questions of a block, if the program that computes the model divides the work itself.
+    None for all questions of a block, if the program that computes the model divides the work
+    itself.
     """
     from choicewise.engine import shard_tokens
 
@@ -48,7 +50,8 @@ def shard_tokens_of(model: Model) -> int | None:
 def answering_kind(manifest: Manifest) -> ModelKind | None:
     """Return the kind of the model that answered a run.
 
-    None if the run was imported, if a caller made the model, or if the package of the kind is not installed.
+    None if the run was imported, if a caller made the model, or if the package of the kind is not
+    installed.
     """
     name = manifest.model.kind
     if not name and manifest.server is not None:
@@ -64,10 +67,11 @@ def _local() -> ModelKind:
 
 
 def refusal(name: str, given: Iterable[str], spelled: Callable[[str], str] = str) -> str:
-    """Return why the model ``name`` is refused with the options ``given``, "" if its kind takes all of them.
+    """Return why the model ``name`` is refused with the options ``given``, "" if its kind takes all
+    of them.
 
-    ``spelled``: from the name of an option to what users wrote. Raises ModelError if no model of its kind can have
-    the name.
+    ``spelled``: from the name of an option to what users wrote. Raises ModelError if no model of
+    its kind can have the name.
     """
     kind = model_kind(name)
     kind.check(name)

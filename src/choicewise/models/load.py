@@ -37,22 +37,26 @@ def load_model(
     progress: Download | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Model:
-    """Return the model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder that transformers reads.
+    """Return the model called ``name_or_path``: ``fake:...``, ``bundled:...`` or a folder that
+    transformers reads.
 
-    ``FILE.gguf``, a folder with one such file and no other weights, and ``ORG/NAME:FILE.gguf`` on the Hub are models of
-    llama.cpp's format (:mod:`choicewise.models.local.gguf_model`).
+    ``FILE.gguf``, a folder with one such file and no other weights, and ``ORG/NAME:FILE.gguf`` on
+    the Hub are models of llama.cpp's format (:mod:`choicewise.models.local.gguf_model`).
 
-    If there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its safetensors, tokenizer
-    and configuration are downloaded. ``progress`` receives the progress; without it a terminal shows bars.
+    If there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its
+    safetensors, tokenizer and configuration are downloaded. ``progress`` receives the progress;
+    without it a terminal shows bars.
 
-    A name with another prefix is of a kind that an extension adds (:class:`choicewise.ports.ModelKind`):
-    ``server:URL#NAME``, ``vllm:MODEL,OPTION=VALUE,...``, ``decisions:URL#NAME,OPTION=VALUE,...``. ``tokenizer`` names
-    the tokenizer of a server's model. ``say`` receives a line now and then while a server is waited for, from any
-    thread, and if an adapter names another model.
+    A name with another prefix is of a kind that an extension adds
+    (:class:`choicewise.ports.ModelKind`): ``server:URL#NAME``, ``vllm:MODEL,OPTION=VALUE,...``,
+    ``decisions:URL#NAME,OPTION=VALUE,...``. ``tokenizer`` names the tokenizer of a server's model.
+    ``say`` receives a line now and then while a server is waited for, from any thread, and if an
+    adapter names another model.
 
-    The other arguments are those of :class:`choicewise.models.local.folder_model.FolderModel`. Weights are loaded when
-    the first question is answered; the model's ``recipe`` says how to load it elsewhere. Raises ModelError if there is
-    no such model, if its kind has no use for an argument, if its folder can't be used, or if a package is missing.
+    The other arguments are those of :class:`choicewise.models.local.folder_model.FolderModel`.
+    Weights are loaded when the first question is answered; the model's ``recipe`` says how to load
+    it elsewhere. Raises ModelError if there is no such model, if its kind has no use for an
+    argument, if its folder can't be used, or if a package is missing.
     """
     follow()
     name = str(name_or_path)

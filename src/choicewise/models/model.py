@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 class Model(Protocol):
     """A language model with its tokenizer, wherever it runs.
 
-    ``window``: the most tokens that can be inputs at once; the last token of a span is never an input, so a span may
-    have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and configuration, ``device`` where it runs
-    (``server``: behind one).  ``kind_name``: the :class:`choicewise.ports.ModelKind` that
-    opened it, "" for a model that a caller made.
-    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Prompt`, and ``Sampling``
-    where it samples generations).
+    ``window``: the most tokens that can be inputs at once; the last token of a span is never an
+    input, so a span may have ``window + 1`` tokens.  ``digest`` (64 hex) identifies weights and
+    configuration, ``device`` where it runs (``server``: behind one).  ``kind_name``: the
+    :class:`choicewise.ports.ModelKind` that opened it, "" for a model that a caller made.
+    ``supports``: the kinds of question it answers (classes of :data:`~choicewise.questions.Prompt`,
+    and ``Sampling`` where it samples generations).
     """
 
     name: str
@@ -107,8 +107,9 @@ class Model(Protocol):
 class ServedModel(Model, Protocol):
     """A model behind a server.
 
-    ``notes``: what users should know of how the server is asked. ``takes``: tokens of prompt and answer that it takes,
-    and ``front``: the tokens that it puts before a text; None if it doesn't say.
+    ``notes``: what users should know of how the server is asked. ``takes``: tokens of prompt and
+    answer that it takes, and ``front``: the tokens that it puts before a text; None if it doesn't
+    say.
     """
 
     notes: list[str]
@@ -123,7 +124,9 @@ class ServedModel(Model, Protocol):
         """Return what a run keeps of the server."""
 
     def probe_now(self) -> Mapping[str, float]:
-        """Return the probe's log-probabilities (nats) as the server gives them now, by text. Raises ModelError."""
+        """Return the probe's log-probabilities (nats) as the server gives them now, by text. Raises
+        ModelError.
+        """
 
     def requests_for(self, questions: Sequence[Prompt]) -> int:
         """Return how many requests ``questions`` take; those that can't be asked take none."""
@@ -131,11 +134,12 @@ class ServedModel(Model, Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """``name`` and ``options`` are the arguments of :func:`choicewise.models.load.load_model` that were given.
+    """``name`` and ``options`` are the arguments of :func:`choicewise.models.load.load_model` that
+    were given.
 
-    ``name`` is a folder by its absolute path, or what every machine knows: a name on the Hub with the commit that was
-    loaded, the name of a bundled model or of a fake.  Values of ``options`` are plain: texts, numbers, flags; the
-    folder of an adapter is there by its absolute path.
+    ``name`` is a folder by its absolute path, or what every machine knows: a name on the Hub with
+    the commit that was loaded, the name of a bundled model or of a fake.  Values of ``options`` are
+    plain: texts, numbers, flags; the folder of an adapter is there by its absolute path.
     """
 
     name: str

@@ -73,7 +73,8 @@ def _open(name: str, loading: Loading) -> FolderModel:
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:
             raise ModelError(
-                f"{name} needs torch and transformers ({package} is missing); run: {install_line('hf')}"
+                f"{name} needs torch and transformers ({package} is missing); run: "
+                f"{install_line('hf')}"
             )
     from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.local.gguf_model import GgufModel
@@ -97,7 +98,8 @@ def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) 
         return _open_gguf_on_hub(on_hub, options, loading)
     if "trust_remote_code" in options:
         raise ModelError(
-            f"code is never fetched from the Hub. Run `hf download {on_hub.repository}`, read the code "
+            f"code is never fetched from the Hub. Run `hf download {on_hub.repository}`, read the "
+            "code "
             "in that folder, and pass the folder"
         )
     snapshot = _download(on_hub, loading.progress)
@@ -129,9 +131,11 @@ def _open_gguf_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Load
 
 
 def locate_model(name: str, progress: Download | None = None) -> tuple[Path, str]:
-    """Return the folder with the files of a model, and its source on the Hub, "" for a folder on this machine.
+    """Return the folder with the files of a model, and its source on the Hub, "" for a folder on
+    this machine.
 
-    ``name``: a folder, a bundled model or a name on the Hub, whose files are downloaded. Raises ModelError.
+    ``name``: a folder, a bundled model or a name on the Hub, whose files are downloaded. Raises
+    ModelError.
     """
     if name.startswith(PREFIX):
         return _bundled(name), ""
@@ -198,7 +202,8 @@ def _advice(name: str) -> str:
     on_hub = whole if hub_name(whole) else "ORG/NAME"
     bundled = [PREFIX + folder.name for folder in MODELS]
     return (
-        f"pass a folder with config.json and model.safetensors, a name on the Hub as {on_hub}, or one of "
+        f"pass a folder with config.json and model.safetensors, a name on the Hub as {on_hub}, or "
+        "one of "
         f"{', '.join([*FAKES, *bundled])}"
     )
 
@@ -207,15 +212,23 @@ def _without_weights(snapshot: Snapshot) -> str:
     pickles = sorted(path for path in snapshot.files if path.endswith(_PICKLES))
     if CONFIG in snapshot.files:
         return (
-            f"{snapshot.source} is an adapter. Run `hf download {snapshot.name.repository}`, pass that folder "
+            f"{snapshot.source} is an adapter. Run `hf download {snapshot.name.repository}`, pass "
+            "that folder "
             "as the adapter, and the model that it was trained for as the model"
         )
     names = sorted(path for path in snapshot.files if is_gguf(path))
     if names and not pickles:
-        return f"{snapshot.source} holds GGUF files; name one of them: {snapshot.name.repository}:{names[0]}"
+        return (
+            f"{snapshot.source} holds GGUF files; name one of them: "
+            f"{snapshot.name.repository}:{names[0]}"
+        )
     if not pickles:
-        return f"{snapshot.source} holds no model.safetensors, so transformers can't load it; choose another model"
+        return (
+            f"{snapshot.source} holds no model.safetensors, so transformers can't load it; choose "
+            "another model"
+        )
     return (
-        f"{snapshot.source} holds no safetensors, and opening {', '.join(pickles[:3])} can run code. Try "
+        f"{snapshot.source} holds no safetensors, and opening {', '.join(pickles[:3])} can run "
+        "code. Try "
         f"the revision {snapshot.name.repository}@refs/pr/1, or convert the model if you trust it"
     )

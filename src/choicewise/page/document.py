@@ -88,7 +88,8 @@ _CAPTIONS: Final[Mapping[str, Callable[[Sequence[Record]], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The page, how many bytes it has, how many items are in it in full, and the folder with further ones.
+    """The page, how many bytes it has, how many items are in it in full, and the folder with
+    further ones.
 
     ``notes``: which metrics that were asked later which protocols can't have.
     """
@@ -170,8 +171,8 @@ def document(
 ) -> str:
     """Return the page of that ``day``.
 
-    ``inside``: the items that it holds in full; ``parts``: further ones in the ``folder`` beside it. ``board``: the
-    address of the board that the page belongs to.
+    ``inside``: the items that it holds in full; ``parts``: further ones in the ``folder`` beside
+    it. ``board``: the address of the board that the page belongs to.
     """
     data = []
     for element in _script_data(content, inside, parts, folder):
@@ -197,7 +198,9 @@ def document(
 
 @dataclass(frozen=True)
 class FullItems:
-    """``chunks``: for each dataset the names of the elements and the positions of the items in them."""
+    """``chunks``: for each dataset the names of the elements and the positions of the items in
+    them.
+    """
 
     chunks: list[list[tuple[str, list[int]]]]
     elements: list[Embedded]
@@ -220,7 +223,9 @@ class FullItems:
 
 
 def inside_items(content: Content, most: int | None = None) -> FullItems:
-    """Return the items that flip most, as many as there is room for and at most so many of each dataset."""
+    """Return the items that flip most, as many as there is room for and at most so many of each
+    dataset.
+    """
     chunks: list[list[tuple[str, list[int]]]] = []
     elements: list[Embedded] = []
     # Datasets share the room in their order.
@@ -241,7 +246,9 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
 
 
 def _fitting(name: str, batch: Mapping[str, Any], room: int) -> tuple[Embedded | None, int]:
-    """Return an element of as many items of the batch as have room, from its first one, and how many they are."""
+    """Return an element of as many items of the batch as have room, from its first one, and how
+    many they are.
+    """
     items = batch["items"]
     while items:
         element = embedded(name, {**batch, "items": items}, plain=True)
@@ -254,7 +261,9 @@ def _fitting(name: str, batch: Mapping[str, Any], room: int) -> tuple[Embedded |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One file: its name in the folder beside the page, its digest, and the items (positions in the index) in it."""
+    """One file: its name in the folder beside the page, its digest, and the items (positions in the
+    index) in it.
+    """
 
     dataset: int
     name: str
@@ -305,7 +314,9 @@ class Content:
 
     @cached_property
     def strips(self) -> list[list[Record]]:
-        """Return the values of the first chart for every run, with the protocols of the table on top pointed out."""
+        """Return the values of the first chart for every run, with the protocols of the table on
+        top pointed out.
+        """
         chosen = {name for overview in self.overviews for name in overview.names}
         return [strip.values(run.rows, chosen) for run in self.study.runs]
 
@@ -379,7 +390,8 @@ class Content:
         """Return the chart's values of one pair."""
         runs = [self.study.runs[pair.left], self.study.runs[pair.right]]
         contests = list(pair.contests)
-        # The differences of two models are a list of all protocols; further models leave room for few.
+        # The differences of two models are a list of all protocols; further models leave room for
+        # few.
         if len(self.study.runs) > 2:
             few = sections.few_protocols(runs)
             contests = [contest for contest in contests if contest.protocol in few]
@@ -398,7 +410,9 @@ def _most(content: Content, items: int | None) -> int:
 
 
 def _check_names(out: Path, folder: Path) -> None:
-    """Raise UsageError if ``out`` can't be a page, or ``folder`` holds anything but items of an earlier one."""
+    """Raise UsageError if ``out`` can't be a page, or ``folder`` holds anything but items of an
+    earlier one.
+    """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; name a file in it, such as {out / 'page.html'}")
     if out.exists() and not out.is_file():
@@ -440,13 +454,16 @@ def _page_script(added: Sequence[Section]) -> str:
 
 
 def _policy(scripts: Sequence[str], style: str, has_parts: bool) -> str:
-    """Return the content security policy: these scripts, this style, and files beside the page if it has some."""
+    """Return the content security policy: these scripts, this style, and files beside the page if
+    it has some.
+    """
     # Hashes allow our own scripts; a text of the data can't add one.
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     # A page that is whole alone may not fetch anything.
     fetched = "'self'" if has_parts else "'none'"
     return (
-        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src {fetched}; "
+        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src "
+        f"{fetched}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -669,7 +686,9 @@ def _run_data(content: Content, number: int, specs: Specifications) -> dict[str,
 
 
 def _pairs(content: Content, specs: Specifications) -> dict[int, dict[int, Any]]:
-    """Return what the page shows of every pair, both ways round: ``pairs[A][B]``, by the positions of runs."""
+    """Return what the page shows of every pair, both ways round: ``pairs[A][B]``, by the positions
+    of runs.
+    """
     pairs: dict[int, dict[int, Any]] = {}
     # The reader may choose either model as A.
     for pair in (*content.compared, *map(study_data.turned, content.compared)):

@@ -39,7 +39,9 @@ _SLIM: Final = 400
 """Pixels of drawings for narrow screens."""
 
 _BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
-"""What groups of marks have that say nothing themselves: a screen reader would come to an image without words."""
+"""What groups of marks have that say nothing themselves: a screen reader would come to an image
+without words.
+"""
 
 _SIZED: Final = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
@@ -51,7 +53,9 @@ def lacking_libraries() -> list[str]:
 
 
 def check_libraries(extra: str = "page") -> None:
-    """Check that what pages need is installed.  Raises UsageError with the line that installs ``extra``."""
+    """Check that what pages need is installed.  Raises UsageError with the line that installs
+    ``extra``.
+    """
     # Said before the first chart, with the line that installs them.
     lacking = lacking_libraries()
     if lacking:
@@ -60,12 +64,13 @@ def check_libraries(extra: str = "page") -> None:
 
 @cache
 def environment(*folders: Path) -> Environment:
-    """Return the templates of pages, and those in further ``folders``, which may extend and import them.
+    """Return the templates of pages, and those in further ``folders``, which may extend and import
+    them.
 
     What is undefined is an error, and texts are escaped for HTML.
 
-    Texts of data and models hold control characters, which change what a reader sees: their visible escapes are
-    printed instead.
+    Texts of data and models hold control characters, which change what a reader sees: their visible
+    escapes are printed instead.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -143,7 +148,9 @@ class Specifications:
     _positions: dict[str, int] = field(default_factory=dict)
 
     def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
-        """Return what the page's script needs to draw these values: wide and slim specifications, and the data."""
+        """Return what the page's script needs to draw these values: wide and slim specifications,
+        and the data.
+        """
         wide = draw(values, width=WIDE)
         slim = draw(values, width=_SLIM)
         # A chart may complete its data, such as by lanes of names, which don't depend on its width.
@@ -196,10 +203,11 @@ def _no_data(specs: Specifications) -> dict[str, Any]:
 class Section:
     """A section of a page.
 
-    ``name``: the id of its element, and what its address ends in. ``html``: what stands below its title, trusted as it
-    is; :func:`section_html` makes it of a template. ``data``: what its script loads, by the ids of the elements that
-    hold it; charts of it are made by :meth:`Specifications.state`. ``script``: a module in the scope of the page's
-    script, which adds a function to ``furtherSections`` that brings the section to life.
+    ``name``: the id of its element, and what its address ends in. ``html``: what stands below its
+    title, trusted as it is; :func:`section_html` makes it of a template. ``data``: what its script
+    loads, by the ids of the elements that hold it; charts of it are made by
+    :meth:`Specifications.state`. ``script``: a module in the scope of the page's script, which adds
+    a function to ``furtherSections`` that brings the section to life.
     """
 
     name: str
@@ -210,7 +218,9 @@ class Section:
 
 
 def section_html(template: Path, **names: Any) -> str:
-    """Return a template's text with ``names`` filled in; it may import ``macros.html.j2`` of the pages."""
+    """Return a template's text with ``names`` filled in; it may import ``macros.html.j2`` of the
+    pages.
+    """
     return environment().from_string(template.read_text(encoding="utf-8")).render(**names)
 
 
@@ -218,8 +228,9 @@ def section_html(template: Path, **names: Any) -> str:
 def renderer_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that defines ``vegaEmbed``.
 
-    They come with vl-convert-python and are of the University of Washington Interactive Data Lab and contributors.
-    The script is made once for each version of that package, and kept among the user's caches.
+    They come with vl-convert-python and are of the University of Washington Interactive Data Lab
+    and contributors. The script is made once for each version of that package, and kept among the
+    user's caches.
     """
     key = f"vl-convert-python {version('vl-convert-python')}"
     script = read_user_cache("charts", key)

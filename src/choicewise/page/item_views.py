@@ -43,11 +43,13 @@ from choicewise.util.text import (
 MEANINGS: Final = {
     "missing": (
         "items could not be scored",
-        "The number is a mean over the others. The reasons stand below; compare it only over items that both have.",
+        "The number is a mean over the others. The reasons stand below; compare it only over "
+        "items that both have.",
     ),
     "cut": (
         "answers were cut before their end",
-        "Of these nobody knows what the model would have answered: the range of the number holds whatever it is. Give "
+        "Of these nobody knows what the model would have answered: the range of the number holds "
+        "whatever it is. Give "
         "the answers more tokens, or the thought a limit of its own.",
     ),
     "invalid": (
@@ -60,11 +62,13 @@ MEANINGS: Final = {
     ),
     "shots_dropped": (
         "prompts lost examples",
-        "They did not fit into the model's window: these items were asked with fewer examples than the protocol says.",
+        "They did not fit into the model's window: these items were asked with fewer examples "
+        "than the protocol says.",
     ),
     "truncated": (
         "prompts were cut",
-        "They did not fit into the model's window: part of the text was not seen. Take a model with a longer window.",
+        "They did not fit into the model's window: part of the text was not seen. Take a model "
+        "with a longer window.",
     ),
     "ties": (
         "items are tied",
@@ -72,12 +76,15 @@ MEANINGS: Final = {
     ),
     "near_ties": (
         "items are nearly tied",
-        "Rounding could change which option is best: trust the number only within the range that the table gives.",
+        "Rounding could change which option is best: trust the number only within the range that "
+        "the table gives.",
     ),
     "unlisted": (
         "items have answers that the server does not list",
-        "Of these no more than an upper bound is known. Where that leaves the best answer open the item is missing, "
-        "and the range of the number says what they allow. Ask the server for more tokens, or take another route.",
+        "Of these no more than an upper bound is known. Where that leaves the best answer open the "
+        "item is missing, "
+        "and the range of the number says what they allow. Ask the server for more tokens, or "
+        "take another route.",
     ),
     "merged": (
         "items have a token across the end of the prompt",
@@ -85,7 +92,8 @@ MEANINGS: Final = {
     ),
     "noncanonical": (
         "items were scored in other tokens than the text's own",
-        "The protocol encodes prompt and option apart. The model rarely sees such tokens; scores can be lower.",
+        "The protocol encodes prompt and option apart. The model rarely sees such tokens; scores "
+        "can be lower.",
     ),
     "lossy": (
         "items were scored in tokens that lost text",
@@ -135,7 +143,9 @@ _BATCH: Final = 100
 """Items that are read together, and that are in one part of the page or beside it."""
 
 _SUBJECTS: Final = 6
-"""Subjects of the items in full inside a page with many items: each subject lies in blocks of its own."""
+"""Subjects of the items in full inside a page with many items: each subject lies in blocks of its
+own.
+"""
 
 LONGEST: Final = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
@@ -152,7 +162,9 @@ _NO_TEXT: Final = "(the log has no text of it)"
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A run with a warning, how many of its numbers have it in words, and the names of their protocols."""
+    """A run with a warning, how many of its numbers have it in words, and the names of their
+    protocols.
+    """
 
     run: str
     numbers: str
@@ -174,8 +186,8 @@ class ShownWarning:
 class StudyWarnings:
     """All warnings of a page.
 
-    ``states``: sentences about runs that are not whole. ``reasons``: why items are missing. ``noise``: a sentence for
-    each run.
+    ``states``: sentences about runs that are not whole. ``reasons``: why items are missing.
+    ``noise``: a sentence for each run.
     """
 
     states: tuple[str, ...]
@@ -226,7 +238,8 @@ def words(row: Number) -> str:
 def _states(run: ShownRun) -> Iterator[str]:
     if not run.manifest.complete:
         yield (
-            f"{run.label} is still being written, or was interrupted{_progress(run)}: its numbers are about the items "
+            f"{run.label} is still being written, or was interrupted{_progress(run)}: its numbers "
+            "are about the items "
             "that are there so far. Run the same command again to resume."
         )
     server = run.manifest.server
@@ -235,8 +248,10 @@ def _states(run: ShownRun) -> Iterator[str]:
     for damage in run.damages:
         split, subject, start, stop = damage.block.extent
         yield (
-            f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, because "
-            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Run the same command again to ask them."
+            f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, "
+            "because "
+            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Run the same "
+            "command again to ask them."
         )
 
 
@@ -353,14 +368,17 @@ def _noise(run: ShownRun) -> str:
     if check is None:
         return f"{run.label}: not measured, as the model was not checked."
     return (
-        f"{run.label}: two ways of computing a token's log-probability differ by up to {check.noise:.2g} nats, "
+        f"{run.label}: two ways of computing a token's log-probability differ by up to "
+        f"{check.noise:.2g} nats, "
         f"a sum over n tokens by √n times that."
     )
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What one run answered: ``right`` and ``measured``, bool [protocols, items] in the order of the index."""
+    """What one run answered: ``right`` and ``measured``, bool [protocols, items] in the order of
+    the index.
+    """
 
     protocols: tuple[str, ...]
     right: Mask
@@ -378,13 +396,17 @@ class Answered:
 
     @property
     def flips(self) -> Integers:
-        """Count the protocols in the minority about each item, int64 [items]: 0 if all agree whether it is right."""
+        """Count the protocols in the minority about each item, int64 [items]: 0 if all agree
+        whether it is right.
+        """
         return np.minimum(self.rights, self.measures - self.rights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemIndex:
-    """The items that ``runs`` on one dataset asked, in the order of the data; ``answered`` has an entry per run."""
+    """The items that ``runs`` on one dataset asked, in the order of the data; ``answered`` has an
+    entry per run.
+    """
 
     ids: tuple[str, ...]
     subjects: tuple[str, ...]
@@ -408,8 +430,8 @@ class ItemIndex:
 class Items:
     """The items of one dataset.
 
-    ``dataset``: its digest. ``runs``: the positions of its runs in the study, no more than there is room for.
-    ``index``: a line per item.
+    ``dataset``: its digest. ``runs``: the positions of its runs in the study, no more than there is
+    room for. ``index``: a line per item.
     """
 
     dataset: str
@@ -476,7 +498,9 @@ def _packed_gaps(measured: Mask) -> str:
 
 
 def inside(items: Items) -> list[int]:
-    """Return the positions of the items that a page holds in full if there is room, those that flip most first."""
+    """Return the positions of the items that a page holds in full if there is room, those that flip
+    most first.
+    """
     index = items.index
     runs = len(items.runs)
     has_few = len(index.ids) * runs <= FEW
@@ -484,7 +508,8 @@ def inside(items: Items) -> list[int]:
     chosen = []
     for position in index.order:
         subject = index.subjects[position]
-        # Every subject is read from blocks of its own: few subjects keep a large page quick to write.
+        # Every subject is read from blocks of its own: few subjects keep a large page quick to
+        # write.
         if has_few or subject in subjects or len(subjects) < _SUBJECTS:
             subjects.add(subject)
             chosen.append(position)
@@ -496,7 +521,9 @@ def inside(items: Items) -> list[int]:
 def details(
     study: Study, items: Items, chosen: Sequence[int]
 ) -> Iterator[tuple[list[int], dict[str, Any]]]:
-    """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the positions, and data."""
+    """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
+    positions, and data.
+    """
     protocols = list(study.protocols)
     for start in range(0, len(chosen), _BATCH):
         positions = list(chosen[start : start + _BATCH])
@@ -520,7 +547,9 @@ def _explanations(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
 
 
 class Texts:
-    """Texts of prompts in pieces, each piece once: the shots of an item are those of most of its subject."""
+    """Texts of prompts in pieces, each piece once: the shots of an item are those of most of its
+    subject.
+    """
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -547,7 +576,9 @@ class Texts:
 
 
 def _pieces(text: str) -> list[str]:
-    """Return the paragraphs of ``text``, each with the empty lines after it; together they are the text."""
+    """Return the paragraphs of ``text``, each with the empty lines after it; together they are the
+    text.
+    """
     end = "⏎\n⏎\n"
     *paragraphs, last = text.split(end)
     return [*(paragraph + end for paragraph in paragraphs), last]
@@ -558,8 +589,8 @@ def item_detail(
 ) -> dict[str, Any]:
     """Return one item as ``explained`` by one or several runs, each with its position on the page.
 
-    ``protocols``: all names on the page; the data name them by their positions. Others are left out: their numbers
-    are no shares of 1.
+    ``protocols``: all names on the page; the data name them by their positions. Others are left
+    out: their numbers are no shares of 1.
     """
     numbers = {name: number for number, name in enumerate(protocols)}
     runs = {}
@@ -672,7 +703,8 @@ def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, An
 
 
 def _decision_data(decision: ItemDecision, numbers: Mapping[str, int]) -> list[Any]:
-    """Return protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, and the scores in three digits.
+    """Return protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, and the scores
+    in three digits.
 
     If some scores are upper bounds, a 1 for each of them and a 0 for each other score follow.
     """

@@ -19,7 +19,9 @@ from choicewise.util.text import sentence
 
 @dataclass(frozen=True, kw_only=True)
 class MetricTable:
-    """The numbers of one metric that runs were asked for themselves; ``notes``: what they do not say."""
+    """The numbers of one metric that runs were asked for themselves; ``notes``: what they do not
+    say.
+    """
 
     metric: str
     direction: str

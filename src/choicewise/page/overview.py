@@ -39,7 +39,8 @@ _MERGED: Final = (LETTER_FAMILIES, TEXT_FAMILIES)
 class Overview:
     """The models on one dataset under a few protocols.
 
-    ``runs``: the best under the first protocol comes first. ``protocols``: a row under each protocol that has a column.
+    ``runs``: the best under the first protocol comes first. ``protocols``: a row under each
+    protocol that has a column.
     """
 
     dataset: str
@@ -94,7 +95,9 @@ class Overview:
 
 
 def _protocol_columns(row: Number) -> list[Column]:
-    """Return the columns of a number: its value, what was scored if that is not all, and its interval below."""
+    """Return the columns of a number: its value, what was scored if that is not all, and its
+    interval below.
+    """
     name = row.identity.protocol
     heading = f"{row.identity.family}\n{name}"
     return [
@@ -135,7 +138,9 @@ def _value_under(run: ShownRun, protocol: Number) -> float:
 
 
 def _column_protocols(runs: Sequence[ShownRun]) -> list[Number]:
-    """Return a row under each protocol that has a column: those of the published table, then headlines of families."""
+    """Return a row under each protocol that has a column: those of the published table, then
+    headlines of families.
+    """
     rows = []
     for run in runs:
         for row in run.rows:
@@ -163,7 +168,9 @@ def _column_protocols(runs: Sequence[ShownRun]) -> list[Number]:
 def _group_headline(
     rows: Sequence[Number], group: Sequence[str], models_of_id: Counter[str]
 ) -> Number | None:
-    """Return the headline of the first of these families that was asked, among what most models have."""
+    """Return the headline of the first of these families that was asked, among what most models
+    have.
+    """
     for family in group:
         of_family = [row for row in rows if row.identity.family == family]
         # A protocol that few models have would leave gaps.
@@ -175,7 +182,9 @@ def _group_headline(
 
 
 def title(study: Study, tables: Sequence[Overview]) -> str:
-    """Return the finding about the first table in a sentence or two of at most :data:`MOST_WORDS` words."""
+    """Return the finding about the first table in a sentence or two of at most :data:`MOST_WORDS`
+    words.
+    """
     summary = study.finding
     if not summary.count:
         return sentences(summary)[0]
@@ -210,7 +219,8 @@ def _leaders(overview: Overview) -> str:
     columns_of_leader: dict[str, list[str]] = {}
     open_columns = []
     guessed_columns = []
-    # Two columns of one family could disagree: its headline, which is the last of them, speaks for it.
+    # Two columns of one family could disagree: its headline, which is the last of them, speaks for
+    # it.
     protocol_of_family = {row.identity.family: row for row in overview.protocols}
     for family, protocol in protocol_of_family.items():
         rows = overview.rows_under(protocol)

@@ -31,7 +31,9 @@ _MAPPING: Final = "mapping.toml"
 
 
 def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
-    """Return what to name so that these protocols are run on the same data: groups, entries, names, or signatures."""
+    """Return what to name so that these protocols are run on the same data: groups, entries, names,
+    or signatures.
+    """
     # Split and data say which items are asked; a name does not.
     remaining = dict(protocols)
     of_catalogue = set()
@@ -62,9 +64,11 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the columns mean.
+    """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the
+    columns mean.
 
-    Both are empty if nothing says that. ``named``: the line names the file; if not, the meaning was guessed.
+    Both are empty if nothing says that. ``named``: the line names the file; if not, the meaning was
+    guessed.
     """
 
     line: str
@@ -74,7 +78,9 @@ class Recipe:
 
 
 def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
-    """Return how to get the run of ``protocols`` in ``folder`` again: as it was typed, if that still means these."""
+    """Return how to get the run of ``protocols`` in ``folder`` again: as it was typed, if that
+    still means these.
+    """
     data = _data(manifest.job)
     mapping = data.get("mapping")
     is_table = isinstance(mapping, dict)
@@ -104,10 +110,11 @@ def mapping_text(table: Mapping[str, Any]) -> str:
 
 
 def run_line(manifest: Manifest, protocols: Sequence[str], folder: str | Path) -> str:
-    """Return the command that asks ``protocols`` in the run in ``folder``, of the job that it was begun with.
+    """Return the command that asks ``protocols`` in the run in ``folder``, of the job that it was
+    begun with.
 
-    Names on the Hub have the commit that was read. If the manifest has no job, the names of model and data stand
-    for where they lie.
+    Names on the Hub have the commit that was read. If the manifest has no job, the names of model
+    and data stand for where they lie.
     """
     job = manifest.job or _described(manifest)
     model = job["models"][0]
@@ -166,7 +173,9 @@ def _shard(manifest: Manifest) -> str | None:
 
 
 def _is_guessed(manifest: Manifest, data: Mapping[str, Any]) -> bool:
-    """Tell if the meaning of the columns was guessed: a typed `run` can name a mapping as a file alone."""
+    """Tell if the meaning of the columns was guessed: a typed `run` can name a mapping as a file
+    alone.
+    """
     return isinstance(data.get("mapping"), dict) and manifest.command[:1] == ("run",)
 
 
@@ -180,7 +189,9 @@ def _toml(value: Any) -> str:
 
 
 def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[str]:
-    """Return the names of protocols that were typed; none if they mean others by now, or more were asked later."""
+    """Return the names of protocols that were typed; none if they mean others by now, or more were
+    asked later.
+    """
     typed = manifest.job.get("protocols") or ()
     models = manifest.job.get("models") or [{}]
     try:
@@ -240,7 +251,9 @@ def _described(manifest: Manifest) -> dict[str, Any]:
 
 
 def published_protocol(name: str, protocol: Protocol) -> Protocol | None:
-    """Return the protocol of that name in the catalogue, if it is ``protocol`` but for the split, which data say."""
+    """Return the protocol of that name in the catalogue, if it is ``protocol`` but for the split,
+    which data say.
+    """
     try:
         entry(name)
         resolved = resolve(name)

@@ -133,7 +133,9 @@ def about(study: Study, day: str) -> str:
 
 
 def table(run: ShownRun) -> PageTable:
-    """Return the numbers in rows, the families in the order of the chart and their numbers from the greatest."""
+    """Return the numbers in rows, the families in the order of the chart and their numbers from the
+    greatest.
+    """
     rows_of_family: dict[str, list[Number]] = {}
     for row in run.rows:
         rows_of_family.setdefault(row.identity.family, []).append(row)
@@ -175,11 +177,12 @@ def _greatest_first(row: Number) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The models measured on one dataset: the values of the chart, and the tables of all orders and of the ranks.
+    """The models measured on one dataset: the values of the chart, and the tables of all orders and
+    of the ranks.
 
-    ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads, and which two of
-    them change places if any do. ``values``: of few protocols, ``all_values``: of all. Two models have
-    no chart, as their differences are one.
+    ``dataset``: its name, with its id if another dataset has that name. ``sentences``: who leads,
+    and which two of them change places if any do. ``values``: of few protocols, ``all_values``: of
+    all. Two models have no chart, as their differences are one.
     """
 
     dataset: str
@@ -207,7 +210,8 @@ def orders(study: Study, pairs: Sequence[Pair]) -> list[Order]:
 
 
 def few_protocols(runs: Sequence[ShownRun]) -> frozenset[str]:
-    """Return the protocols that charts of several models show: one per family and score, at most :data:`MOST_COLUMNS`.
+    """Return the protocols that charts of several models show: one per family and score, at most
+    :data:`MOST_COLUMNS`.
 
     Families take turns, each beginning with its headline.
     """
@@ -319,10 +323,13 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     left, right = pair.ahead
     leads_of_contests = [contest.lead for contest in pair.ordered]
     text = (
-        f"{shortened(study.labels[pair.left])} (A) is ahead of {shortened(study.labels[pair.right])} (B) under "
-        f"{leads_of_contests.count(1)} of {counted(len(leads_of_contests), 'protocol')}, behind under "
+        f"{shortened(study.labels[pair.left])} (A) is ahead of "
+        f"{shortened(study.labels[pair.right])} (B) under "
+        f"{leads_of_contests.count(1)} of {counted(len(leads_of_contests), 'protocol')}, behind "
+        "under "
         f"{leads_of_contests.count(-1)}, level under {leads_of_contests.count(0)}. "
-        f"Significant by the sign-flip test, after Holm's correction for {counted(pair.tests, 'test')} at 5 %: "
+        "Significant by the sign-flip test, after Holm's correction for "
+        f"{counted(pair.tests, 'test')} at 5 %: "
         f"A is better under {left}, B under {right}; the others can't tell them apart."
     )
     # Each clause is there only if it counts something.
@@ -336,7 +343,10 @@ def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     if other_texts:
         text += f" Not comparable under {counted(other_texts, 'protocol')}: other texts were sent."
     if too_few:
-        text += f" No order under {counted(too_few, 'protocol')}: one scored too few of the other's questions."
+        text += (
+            f" No order under {counted(too_few, 'protocol')}: one scored too few of the other's "
+            "questions."
+        )
     return {"said": text, "rows": pair_table(pair.contests).rows}
 
 
@@ -393,7 +403,8 @@ class Variant:
 class Sheet:
     """Protocols that one source published together; ``entry`` is None for protocols of one's own.
 
-    ``parts``: (what it is, the template with its white space visible), in the order in which a prompt is made of them.
+    ``parts``: (what it is, the template with its white space visible), in the order in which a
+    prompt is made of them.
     """
 
     name: str
@@ -406,7 +417,9 @@ class Sheet:
 
 
 def sheets(study: Study) -> list[Sheet]:
-    """Return a sheet per entry of the catalogue, and one per other protocol, in the order of the runs."""
+    """Return a sheet per entry of the catalogue, and one per other protocol, in the order of the
+    runs.
+    """
     protocols_of_sheet: dict[str, dict[str, Protocol]] = {}
     sources: dict[str, Entry] = {}
     for name, protocol in study.protocols.items():
@@ -423,7 +436,9 @@ def sheets(study: Study) -> list[Sheet]:
 
 
 def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
-    """Return the sheet of protocols that share their templates; ``published``: their entry of the catalogue."""
+    """Return the sheet of protocols that share their templates; ``published``: their entry of the
+    catalogue.
+    """
     # Protocols of a sheet share their templates and differ in the axes below.
     first = next(iter(protocols.values()))
     variants = []
@@ -451,7 +466,9 @@ def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None)
 
 
 def _source(name: str, protocol: Protocol) -> Entry | None:
-    """Return the entry of the catalogue that has this protocol under this name, or with the changes in it."""
+    """Return the entry of the catalogue that has this protocol under this name, or with the changes
+    in it.
+    """
     if published_protocol(name, protocol) is None:
         return None
     return entry(name)
@@ -467,7 +484,10 @@ def _shots(protocol: Protocol) -> str:
     if not protocol.shots:
         return "none"
     seed = "" if protocol.seed is None else f", seed {protocol.seed}"
-    return f"{protocol.shots} from {protocol.shot_split or 'nowhere'}, chosen by {protocol.sampler}{seed}"
+    return (
+        f"{protocol.shots} from {protocol.shot_split or 'nowhere'}, chosen by "
+        f"{protocol.sampler}{seed}"
+    )
 
 
 def _parts(protocol: Protocol) -> list[tuple[str, str]]:
@@ -492,8 +512,9 @@ def _parts(protocol: Protocol) -> list[tuple[str, str]]:
 class Steps:
     """All ways from one number of a run to another.
 
-    ``ways``: (start, end) → the protocols on the way, both included; ``steps``: (from, to) → the chart's record of that
-    step; ``ends``: protocol → its records as the start and as the end of a way.
+    ``ways``: (start, end) → the protocols on the way, both included; ``steps``: (from, to) → the
+    chart's record of that step; ``ends``: protocol → its records as the start and as the end of a
+    way.
     """
 
     ways: dict[tuple[str, str], list[str]]
@@ -501,7 +522,9 @@ class Steps:
     ends: dict[str, tuple[Record, Record]]
 
     def records(self, start: str, end: str) -> list[Record]:
-        """Return what the chart shows of the way from one protocol to another; the page's script does the same."""
+        """Return what the chart shows of the way from one protocol to another; the page's script
+        does the same.
+        """
         way = self.ways[start, end]
         records = [self.ends[start][0]]
         for lane, step in enumerate(pairwise(way), 1):
@@ -551,7 +574,9 @@ def _turned(record: Record, side: str) -> Record:
 
 
 def extremes(run: ShownRun) -> tuple[str, str] | None:
-    """Return the protocols of the lowest and the highest number; None if there are not two that differ."""
+    """Return the protocols of the lowest and the highest number; None if there are not two that
+    differ.
+    """
     ends = extreme_rows(run.rows)
     if ends is None or ends[0].identity.signature == ends[1].identity.signature:
         return None
@@ -570,9 +595,11 @@ def step_table(records: Sequence[Record]) -> list[list[str]]:
 
 
 def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
-    """Return the two numbers whose ladder is drawn first, the lower one first; None if there are not two.
+    """Return the two numbers whose ladder is drawn first, the lower one first; None if there are
+    not two.
 
-    They are headlines of two families if there are some: two that differ, with the fewest axes in one step.
+    They are headlines of two families if there are some: two that differ, with the fewest axes in
+    one step.
     """
     values = {row.identity.protocol: row.value for row in run.rows if not math.isnan(row.value)}
     headlines = set()
@@ -597,7 +624,9 @@ def telling(run: ShownRun, steps: Steps) -> tuple[str, str] | None:
 
 
 def effects(run: ShownRun) -> list[Effect]:
-    """Return the effects of axes, the greatest first; none if no two protocols differ in one axis alone."""
+    """Return the effects of axes, the greatest first; none if no two protocols differ in one axis
+    alone.
+    """
     try:
         return main_effects(run.outcomes)
     except UsageError:

@@ -55,11 +55,13 @@ from choicewise.table import table_csv
 from choicewise.util.tables import write_parquet
 
 MOST_RUNS: Final = 24
-"""Runs of which a page holds the ladders, the answers to every item (a bit for every item and protocol) and every pair;
-with more, the page says which command compares two."""
+"""Runs of which a page holds the ladders, the answers to every item (a bit for every item and
+protocol) and every pair; with more, the page says which command compares two."""
 
 _LONGEST_CSV: Final = 1_000_000
-"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command that writes CSV."""
+"""Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command
+that writes CSV.
+"""
 
 _COLUMNS: Final = tuple(
     """
@@ -78,12 +80,14 @@ Lead = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """A under one protocol against B; ``detectable``: the difference that so many items show with probability 0.8.
+    """A under one protocol against B; ``detectable``: the difference that so many items show with
+    probability 0.8.
 
-    ``other_texts``: the two were sent other texts about the same items, so that no test is made. ``other_items``: one
-    scored too few of the other's items, so that the two have no order. ``p_holm``: corrected for all protocols that
-    can differ; of those that can't (:mod:`choicewise.results.outcomes`) the first is tested. ``ahead_by``: how far A
-    is ahead under the protocol's own mean.
+    ``other_texts``: the two were sent other texts about the same items, so that no test is made.
+    ``other_items``: one scored too few of the other's items, so that the two have no order.
+    ``p_holm``: corrected for all protocols that can differ; of those that can't
+    (:mod:`choicewise.results.outcomes`) the first is tested. ``ahead_by``: how far A is ahead under
+    the protocol's own mean.
     """
 
     protocol: str
@@ -117,7 +121,8 @@ class Contest:
 class Pair:
     """Two runs by their positions in the study.
 
-    ``reason``: why they can't be compared, or an empty text. ``tests``: how many the p values are corrected for.
+    ``reason``: why they can't be compared, or an empty text. ``tests``: how many the p values are
+    corrected for.
     """
 
     left: int
@@ -146,7 +151,9 @@ def pairs(study: Study) -> list[Pair]:
 
 
 def leads(study: Study, pairs: Sequence[Pair]) -> frozenset[Lead]:
-    """Return who is significantly ahead of whom under which protocol, of pairs of the runs of ``study``."""
+    """Return who is significantly ahead of whom under which protocol, of pairs of the runs of
+    ``study``.
+    """
     significant_leads = set()
     for pair in pairs:
         left = study.labels[pair.left]
@@ -187,13 +194,14 @@ def turned(pair: Pair) -> Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownRun:
-    """One run. ``label``: its name here, no other run has it; rows and outcomes have it as their model's name.
+    """One run. ``label``: its name here, no other run has it; rows and outcomes have it as their
+    model's name.
 
-    ``rows``: one per protocol and group, with ranks and their intervals if other runs measured the same.
-    ``other_metrics``: the rows whose values are no shares of 1, which few charts hold; nor are they among ``outcomes``,
-    but among ``recipes``, all its protocols by name. ``damages``: blocks that are left out because their files are not
-    those that were written. ``statistics``: what its summary holds beside numbers. ``applied``: the metrics that were
-    asked of it later.
+    ``rows``: one per protocol and group, with ranks and their intervals if other runs measured the
+    same. ``other_metrics``: the rows whose values are no shares of 1, which few charts hold; nor
+    are they among ``outcomes``, but among ``recipes``, all its protocols by name. ``damages``:
+    blocks that are left out because their files are not those that were written. ``statistics``:
+    what its summary holds beside numbers. ``applied``: the metrics that were asked of it later.
     """
 
     label: str
@@ -270,7 +278,9 @@ class Study:
 
     @property
     def named_rows(self) -> list[Number]:
-        """Return the rows of all runs, with the names of models alone if the data tell the runs apart."""
+        """Return the rows of all runs, with the names of models alone if the data tell the runs
+        apart.
+        """
         rows = []
         for row in (*self.rows, *self.other_metrics):
             rows.append(
@@ -327,8 +337,9 @@ def read_study(
 ) -> Study:
     """Return the study of the runs in ``folders``, each once, those on the same data together.
 
-    ``metrics``: with their numbers as well, or ``alone``. Raises StoreError for a folder without a run, UsageError for
-    a metric that nobody knows, and if they are ``needed`` for one that no protocol can have.
+    ``metrics``: with their numbers as well, or ``alone``. Raises StoreError for a folder without a
+    run, UsageError for a metric that nobody knows, and if they are ``needed`` for one that no
+    protocol can have.
     """
     paths = [Path(folder).resolve() for folder in folders]
     summaries = {path: summarize(path, metrics, alone) for path in run_folders(paths)}
@@ -387,8 +398,8 @@ def make_study(summaries: Sequence[Summary]) -> Study:
 class Compared(NamedTuple):
     """Hold what two outcomes over the same items say of each other.
 
-    ``difference``, ``test`` and ``detectable``: of means over the items. ``lead`` and ``p``: how far the first is
-    ahead under the protocol's own mean, and p of that.
+    ``difference``, ``test`` and ``detectable``: of means over the items. ``lead`` and ``p``: how
+    far the first is ahead under the protocol's own mean, and p of that.
     """
 
     difference: Difference
@@ -399,7 +410,9 @@ class Compared(NamedTuple):
 
 
 def _lead(credits: Floats) -> tuple[float, float]:
-    """Return how far the first of two models is ahead, and p of that; ``credits``: float64 [2, items]."""
+    """Return how far the first of two models is ahead, and p of that; ``credits``: float64 [2,
+    items].
+    """
     scored = credits[:, ~np.isnan(credits).any(axis=0)]
     if not scored.size:
         return math.nan, math.nan
@@ -437,7 +450,9 @@ class _Credits:
 
 
 def _shared_credit(outcome: Outcome, rows: Integers, is_same: bool) -> Floats:
-    """Return the credit of the shared items; without a copy if they are all items in the same order."""
+    """Return the credit of the shared items; without a copy if they are all items in the same
+    order.
+    """
     if is_same and len(rows) == len(outcome.ids):
         return outcome.credit
     return outcome.credit[rows]
@@ -528,7 +543,9 @@ def _labels(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _additions(summary: Summary) -> tuple[str, ...]:
-    """Return what is added to the name of a model, one after the other, until no two runs have one name."""
+    """Return what is added to the name of a model, one after the other, until no two runs have one
+    name.
+    """
     manifest = summary.manifest
     part = chosen_part(manifest.selection)
     return (
@@ -551,7 +568,9 @@ class Download:
 
 
 def downloads(study: Study) -> list[Download]:
-    """Return the rows of all runs, of other metrics too, as CSV, without the signatures, and as Parquet."""
+    """Return the rows of all runs, of other metrics too, as CSV, without the signatures, and as
+    Parquet.
+    """
     table = rows_table([*study.rows, *study.other_metrics])
     text = table_csv([name for name in _COLUMNS if name != "signature"], table.to_pylist())
     if len(text) > _LONGEST_CSV:
@@ -565,7 +584,9 @@ def downloads(study: Study) -> list[Download]:
 
 
 def rows_table(rows: Sequence[Number]) -> pa.Table:
-    """Return the rows as a table: shares of 1 or in the unit of the metric, null if unknown, flags in one text."""
+    """Return the rows as a table: shares of 1 or in the unit of the metric, null if unknown, flags
+    in one text.
+    """
     records = []
     for row in rows:
         content = row.as_json()

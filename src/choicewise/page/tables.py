@@ -17,7 +17,9 @@ _CLASSES: Final = {
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table in texts: ``columns`` with the class of their cells, ``rows``, and the sentences below."""
+    """A table in texts: ``columns`` with the class of their cells, ``rows``, and the sentences
+    below.
+    """
 
     title: str
     columns: list[tuple[str, str]]

@@ -153,7 +153,8 @@ def entry(name: str) -> Entry:
     if siblings and not is_near:
         near = f"its family has {_enumerated(siblings)}"
     raise ProtocolError(
-        f"no protocol is called {name!r}; {near} (`choicewise protocols` lists all; a file name ends in .toml)"
+        f"no protocol is called {name!r}; {near} (`choicewise protocols` lists all; a file name "
+        "ends in .toml)"
     )
 
 
@@ -187,7 +188,8 @@ def resolve(*selectors: str, possible: Possible = lambda protocol: True) -> dict
         for name, protocol in _resolve(selector, possible).items():
             if chosen.setdefault(name, protocol) != protocol:
                 raise ProtocolError(
-                    f"{selector} gives the name {name} to a different protocol than an earlier selector"
+                    f"{selector} gives the name {name} to a different protocol than an earlier "
+                    "selector"
                 )
     return chosen
 

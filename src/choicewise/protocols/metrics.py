@@ -78,7 +78,8 @@ _gap = partial(_error, pooled=True, of_text=True)
 """A calibration error."""
 
 _CONFIDENCE = (
-    "expected calibration error: the confidence (highest probability of an item, or that of the text it is answered "
+    "expected calibration error: the confidence (highest probability of an item, or that of the "
+    "text it is answered "
     "with) against the share right, in"
 )
 
@@ -90,7 +91,8 @@ _KERNEL: Mapping[str, Metric] = {
         "the share of items whose text is the right one", predicted=True, counted=True, share=True
     ),
     "mc1": Metric(
-        "the share of items whose first right choice beats every wrong one; other right choices are not asked",
+        "the share of items whose first right choice beats every wrong one; other right choices "
+        "are not asked",
         counted=True,
         share=True,
     ),
@@ -107,7 +109,8 @@ _KERNEL: Mapping[str, Metric] = {
         scores=("sum",),
     ),
     "perplexity": Metric(
-        "exp of the mean negative log-likelihood of each item's only choice, in nats, whatever tokens it has",
+        "exp of the mean negative log-likelihood of each item's only choice, in nats, whatever "
+        "tokens it has",
         likelihood=True,
         scores=("sum",),
         exponential=True,
@@ -116,7 +119,8 @@ _KERNEL: Mapping[str, Metric] = {
         high=math.inf,
     ),
     "bpb": Metric(
-        "bits per byte of the right answer; score byte_mean counts the bytes of the scored text with its space, "
+        "bits per byte of the right answer; score byte_mean counts the bytes of the scored text "
+        "with its space, "
         "byte_mean_bare without; aggregation bytes weighs each item by its bytes",
         likelihood=True,
         scores=("byte_mean", "byte_mean_bare"),
@@ -146,10 +150,12 @@ _KERNEL: Mapping[str, Metric] = {
         high=2.0,
     ),
     "rps": _error(
-        "ranked probability score, for choices in an order: squared distance of the cumulated softmax"
+        "ranked probability score, for choices in an order: squared distance of the cumulated "
+        "softmax"
     ),
     "mae": _error(
-        "mean absolute error in levels, for choices in an order: the softmax's mean place against the right one",
+        "mean absolute error in levels, for choices in an order: the softmax's mean place against "
+        "the right one",
         high=math.inf,
         unit="levels",
     ),

@@ -53,7 +53,8 @@ def copa(item: Item) -> Item:
     relation = item.fields.get("asks_for")
     if relation not in _CONNECTIVES:
         raise DataError(
-            f"item {item.id} asks for {relation!r}; it must be {' or '.join(_CONNECTIVES)}: correct the item"
+            f"item {item.id} asks for {relation!r}; it must be {' or '.join(_CONNECTIVES)}: "
+            "correct the item"
         )
     question = f"{item.question.strip()[:-1]} {_CONNECTIVES[relation]}"
     choices = [text[:1].lower() + text[1:] for text in item.choices]
@@ -153,7 +154,8 @@ def _redux_ok(item: Item) -> Item:
     verdict = item.fields.get("error_type", "ok")
     if verdict != "ok":
         raise DataError(
-            f"item {item.id} has the error_type {verdict!r} and does not count; remove it, or skip bad items"
+            f"item {item.id} has the error_type {verdict!r} and does not count; remove it, or skip "
+            "bad items"
         )
     return item
 
@@ -167,7 +169,8 @@ def _after_article(item: Item, kept: slice) -> Item:
     missing = [name for name in ("article", "problems") if name not in item.fields]
     if missing:
         raise DataError(
-            f"item {item.id} has no field {' and no field '.join(missing)}; RACE is asked with one row per article, "
+            f"item {item.id} has no field {' and no field '.join(missing)}; RACE is asked with one "
+            "row per article, "
             "whose problems are a list (EleutherAI/race), not with one row per question"
         )
     before = ""
@@ -209,7 +212,8 @@ def _decision(
     parts = _stated(item)
     if not parts.question.strip():
         raise DataError(
-            f"item {item.id} has no instructions, whose line the layout would leave out; take the line out of the axis "
+            f"item {item.id} has no instructions, whose line the layout would leave out; take the "
+            "line out of the axis "
             "question, or skip bad items"
         )
     state_text = parts.state
@@ -252,7 +256,8 @@ def _stated(item: Item) -> _Parts:
         question = INSTRUCTIONS
     if kind_of(item) == "noul" and item.choices != tuple(NOUL):
         raise DataError(
-            f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and no"
+            f"item {item.id} is a noul with the choices {list(item.choices)}; they must be yes and "
+            "no"
         )
     try:
         descriptions = json.loads(item.fields.get(DESCRIPTIONS, "[]"))
@@ -271,7 +276,8 @@ def _decision_d1(item: Item) -> Item:
     """
     if kind_of(item) == "choice" and all(map(_is_letter, item.choices)):
         raise DataError(
-            f"item {item.id} names its options by letters, which d1 takes for its own codes; rename them"
+            f"item {item.id} names its options by letters, which d1 takes for its own codes; "
+            "rename them"
         )
     item = _decision(item, partial(exact_json, indent=2), str)
     descriptions = json.loads(item.fields[DESCRIPTIONS])
@@ -444,7 +450,8 @@ def _with_none(item: Item, control: bool) -> Item:
         )
     if problem:
         raise DataError(
-            f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad items"
+            f"item {item.id} {problem}, so it does not count under none-of-the-others; skip bad "
+            "items"
         )
     index = item.gold[0]
     if control:

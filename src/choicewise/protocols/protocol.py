@@ -439,7 +439,10 @@ class ScoringAxes(ReadingAxes):
         yield from self._of_likelihood(reading, metric, reads_text)
         yield from self._of_items(metric)
         if self.golds != "sum" and not metric.probable:
-            yield f"golds {self.golds} is for metrics of probability, not {self.metric}; use golds sum"
+            yield (
+                f"golds {self.golds} is for metrics of probability, not {self.metric}; use golds "
+                "sum"
+            )
         if self.golds == "each" and self.metric != "brier":
             yield f"golds each is for metric brier, not {self.metric}; use golds sum, max or first"
         if self.temperature != "1":

@@ -194,12 +194,14 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
             family="generated answers",
         ),
         "surprisal": Reading(
-            "log P of every token that holds a byte of the continuation, the two texts encoded as one",
+            "log P of every token that holds a byte of the continuation, the two texts encoded as "
+            "one",
             SCORES,
             one_likelihood=True,
         ),
         "surprisal-package": Reading(
-            "the same as the package surprisal counts it: a BOS before the tokenizer's own, P(EOS) := 0",
+            "the same as the package surprisal counts it: a BOS before the tokenizer's own, "
+            "P(EOS) := 0",
             SUMS,
             renormalised=True,
         ),
@@ -242,7 +244,8 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
             family="chains of thought",
         ),
         "along-thought": Reading(
-            "log P(continuation | context, a share of the model's own thought, its closing, proposal)",
+            "log P(continuation | context, a share of the model's own thought, its closing, "
+            "proposal)",
             tuple(ALONG),
             needs=(Generation, Span),
             takes=frozenset({"shots", "new_tokens", "thought_tokens"}),
@@ -258,7 +261,8 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
             "the same with the later tokens of its word hidden as well"
         ),
         "encoder-decoder": Reading(
-            "log P(continuation | context), the context read by the encoder, the continuation written by the decoder",
+            "log P(continuation | context), the context read by the encoder, the continuation "
+            "written by the decoder",
             SCORES,
             needs=(Rendition,),
             fits=("drop-last-shot", "cut-start", "refuse"),
@@ -267,7 +271,8 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
             one_likelihood=True,
         ),
         "set-based": Reading(
-            "log P(continuation | context), the listed options read without each other and from one position on",
+            "log P(continuation | context), the listed options read without each other and from "
+            "one position on",
             (*SUMS, *TOKENWISE),
             needs=(SetSpan,),
             fits=("drop-last-shot", "refuse"),
@@ -282,7 +287,8 @@ READINGS: Mapping[str, Reading] = ports.OpenTable(
             family="embeddings",
         ),
         "decision": Reading(
-            "log of the probability that a decision endpoint gives to the option; continuation is what the option is "
+            "log of the probability that a decision endpoint gives to the option; continuation is "
+            "what the option is "
             "called, proposal describes it, question is the instructions",
             ("sum",),
             needs=(Decision,),

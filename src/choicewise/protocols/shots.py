@@ -58,7 +58,8 @@ def sample(
     if not items:
         raise DataError(
             f"{_called(subject)} has no rows in split {protocol.split!r}; the dataset's splits are "
-            f"{', '.join(sorted(dataset.splits))}: choose another subject, or a protocol file with another split"
+            f"{', '.join(sorted(dataset.splits))}: choose another subject, or a protocol file with "
+            "another split"
         )
     wanted = range(len(items)) if positions is None else positions
     if not protocol.shots:
@@ -239,7 +240,8 @@ def _curated_shots(protocol: Protocol, subject: str) -> Shots:
     examples = curated((protocol.shot_split or "").replace("{subject}", subject))
     if len(examples) < protocol.shots:
         raise DataError(
-            f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol asks for "
+            f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol "
+            "asks for "
             f"{protocol.shots} shots; use a protocol file with fewer shots or another sampler"
         )
     return examples[: protocol.shots]
@@ -274,15 +276,21 @@ def _pool(protocol: Protocol, dataset: Dataset, subject: str) -> Items:
         pool = Items.of(dataset.splits.get(split, ()))
     spare = _spare(protocol)
     needed = protocol.shots + spare
-    advice = "add rows, ask with fewer shots (NAME@shots=N), or use a protocol file with another shot_split"
+    advice = (
+        "add rows, ask with fewer shots (NAME@shots=N), or use a protocol file with another "
+        "shot_split"
+    )
     if len(pool) < needed:
         raise DataError(
-            f"{_called(subject)} has {len(pool)} rows in split {split!r}; {protocol.shots} shots by the sampler "
-            f"{protocol.sampler} need {needed}; the dataset's splits are {', '.join(sorted(dataset.splits))}: {advice}"
+            f"{_called(subject)} has {len(pool)} rows in split {split!r}; {protocol.shots} shots "
+            "by the sampler "
+            f"{protocol.sampler} need {needed}; the dataset's splits are "
+            f"{', '.join(sorted(dataset.splits))}: {advice}"
         )
     if split == protocol.split and not spare:
         raise DataError(
-            f"shots from split {split!r}, which is also the one tested, would show answers: {advice}"
+            f"shots from split {split!r}, which is also the one tested, would show answers: "
+            f"{advice}"
         )
     return pool
 

@@ -394,7 +394,9 @@ def _protocol_name(row: Number) -> str:
 
 
 def _representative(rows: Sequence[Number]) -> Number:
-    """Return the row of one metric that stands for the others: of labels if it looks at a softmax, else of texts."""
+    """Return the row of one metric that stands for the others: of labels if it looks at a softmax,
+    else of texts.
+    """
     families = TEXT_FAMILIES + LETTER_FAMILIES
     if METRICS[rows[0].identity.metric].softmax:
         families = LETTER_FAMILIES + TEXT_FAMILIES

@@ -201,7 +201,8 @@ def reversal_sentence(reversal: Reversal) -> str:
     is_mcnemar = _is_mcnemar(start) and _is_mcnemar(end)
     test = "McNemar" if is_mcnemar else "paired sign-flip"
     return (
-        f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under {_contest(start)}, and worse "
+        f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under "
+        f"{_contest(start)}, and worse "
         f"under {_contest(end)}: {test} tests over {questions}, corrected for all "
         f"{counted(reversal.tests, 'comparison')} of two models."
     )

@@ -830,7 +830,8 @@ def raised(row: Number) -> set[str]:
     """Return the warnings of a row without those that follow from another of them."""
     warnings = set(row.diagnosis.warnings)
     if "cut" in warnings and row.answers is not None:
-        # Items that are missing because their answers were cut or empty are told by the other warning.
+        # Items that are missing because their answers were cut or empty are told by the other
+        # warning.
         if row.counts.missing <= row.cut + row.answers.empty:
             warnings.discard("many-missing")
     followers: set[str] = set()

@@ -467,7 +467,10 @@ def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> st
         layouts = ", ".join(_endpoint_entries(False))
         return f"{model} is no decision endpoint (decisions:URL#NAME); use a layout: {layouts}"
     if lacking[0] == "Span":
-        return f"{model} gives no log-probabilities of continuations, which reading {protocol.reading} needs"
+        return (
+            f"{model} gives no log-probabilities of continuations, which reading "
+            f"{protocol.reading} needs"
+        )
     if lacking[0] == "Generation":
         return f"{model} generates no text, which reading {protocol.reading} needs"
     return (
@@ -521,7 +524,8 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
                 layouts.append(name)
         plain = f"; for plain text use {', '.join(layouts)}"
     return (
-        f"{model} has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja), "
+        f"{model} has no chat template (chat_template in tokenizer_config.json, or "
+        "chat_template.jinja), "
         f"and this protocol is a chat{plain}"
     )
 

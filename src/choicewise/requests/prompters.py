@@ -208,7 +208,8 @@ class _BlanksForm(Form):
         tokenizer = encodings.tokenizer
         if tokenizer.mask_id is None:
             raise ModelError(
-                "the tokenizer names no token that hides others, so a masked model can't be asked: name it in "
+                "the tokenizer names no token that hides others, so a masked model can't be asked: "
+                "name it in "
                 'tokenizer_config.json ("mask_token"), or fetch the folder again'
             )
         start = len(span.context)
@@ -216,7 +217,8 @@ class _BlanksForm(Form):
         hidden = np.arange(start, start + scored, dtype=np.int32)
         ends = hidden + 1
         if self.within_word:
-            # Tokens of the whole text have its words; tokens of the continuation alone have only its own.
+            # Tokens of the whole text have its words; tokens of the continuation alone have only
+            # its own.
             text = continuation
             if not choice.noncanonical:
                 text = context + continuation
@@ -540,7 +542,8 @@ def _typed(request: Request) -> TypedQuestion:
         for name in names:
             if names.count(name) > 1:
                 raise DataError(
-                    f"item {item.id} has the option {name!r} twice, which can't be the name of two; ask it under "
+                    f"item {item.id} has the option {name!r} twice, which can't be the name of "
+                    "two; ask it under "
                     "decision/endpoint-letter"
                 )
     descriptions = _descriptions(request, kind)
@@ -573,7 +576,8 @@ def _descriptions(request: Request, kind: str) -> list[Any]:
     if request.proposals:
         if described:
             raise DataError(
-                f"item {item.id} describes its options already, so that their texts can't describe them; ask it under "
+                f"item {item.id} describes its options already, so that their texts can't describe "
+                "them; ask it under "
                 "decision/endpoint"
             )
         return list(request.proposals)

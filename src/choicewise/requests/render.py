@@ -99,7 +99,10 @@ class RenderedRequests:
         for item in items:
             request = self.requests_by_item.get(item.id)
             if request is None:
-                problem = f"{self.name} has no request for item {item.id!r}; render it too, or use the same dataset"
+                problem = (
+                    f"{self.name} has no request for item {item.id!r}; render it too, or use the "
+                    "same dataset"
+                )
                 yield Refusal(item, DataError(problem))
             else:
                 yield request
@@ -209,7 +212,8 @@ class TemplateSource:
 
     def _shown_to_itself(self, item: Item) -> DataError:
         return DataError(
-            f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has it, too; "
+            f"item {item.id} is one of its own shots: split {self.protocol.shot_split!r} has it, "
+            "too; "
             "remove the row there, or skip bad items"
         )
 
@@ -372,7 +376,8 @@ def _request(row: dict[str, Any], number: int) -> Request:
     for key, meaning in _NOT_READ.items():
         if key in row:
             raise ValueError(
-                f"its key {key} says that it is asked with {meaning}; render it with another protocol"
+                f"its key {key} says that it is asked with {meaning}; render it with another "
+                "protocol"
             )
     continuations = _texts(row["continuations"])
     contexts: tuple[str, ...] = ()
@@ -545,7 +550,8 @@ def _descriptions(item: Item, options: int) -> list[str | None]:
     )
     if not valid:
         raise DataError(
-            f"item {item.id} has descriptions that are no texts: use prepare=decision, or another of its kind"
+            f"item {item.id} has descriptions that are no texts: use prepare=decision, or another "
+            "of its kind"
         )
     return [*descriptions, *[None] * (options - len(descriptions))][:options]
 

@@ -99,8 +99,10 @@ def _estimate(
         drawn_count = int(pc.sum(drawn).as_py() or 0)
         if len(population) != size or drawn_count < len(outcome.ids):
             note = (
-                f"{helper.manifest.model.name} can't help to estimate {run.manifest.model.name}: it holds "
-                f"{len(population):,} of the {size:,} items to draw from, and {drawn_count:,} of the "
+                f"{helper.manifest.model.name} can't help to estimate {run.manifest.model.name}: "
+                "it holds "
+                f"{len(population):,} of the {size:,} items to draw from, and {drawn_count:,} of "
+                "the "
                 f"{len(outcome.ids):,} drawn"
             )
             notes[note] = None

@@ -287,7 +287,8 @@ class SummaryProblem(NamedTuple):
 
 
 def _stored_summary(folder: Path, manifest: Manifest) -> Summary | SummaryProblem | None:
-    """Return the summary in the file of ``folder``, or why it is not believed; None if there is none.
+    """Return the summary in the file of ``folder``, or why it is not believed; None if there is
+    none.
 
     It is believed if it is the file that ``manifest`` lists, and fits this state of the run in
     every value.

@@ -178,7 +178,8 @@ def evaluate(
         return compute(task, Path(out), report, say or _silent)
     if rendered or not is_named or not opened.source.selectors:
         raise UsageError(
-            "workers open model, data and protocols by their names; pass names, or leave workers out"
+            "workers open model, data and protocols by their names; pass names, or leave workers "
+            "out"
         )
     (choice,) = arguments.choices
     folder = Path(out)

@@ -101,7 +101,8 @@ def measured(run: Run, start: End, end: End, metric: str) -> tuple[Run, End, End
     new_end = _under_metric(end, metric)
     if new_start.protocol == new_end.protocol:
         raise UsageError(
-            f"{start.name} and {end.name} are the same protocol under {metric}, which is of one score"
+            f"{start.name} and {end.name} are the same protocol under {metric}, which is of one "
+            "score"
         )
     recipes = apply_metrics(run.protocols, [metric]).protocols
     return run.under(recipes), new_start, new_end

@@ -583,7 +583,8 @@ def _refuse_suites(selectors: Sequence[str]) -> None:
             if len(parts) > 1:
                 names = ", ".join(part.benchmark for part in parts)
                 raise UsageError(
-                    f"{name} needs {names}, so one dataset can't be named for it; leave the data out"
+                    f"{name} needs {names}, so one dataset can't be named for it; leave the data "
+                    "out"
                 )
 
 

@@ -150,8 +150,8 @@ class Combiner:
 def along(protocol: Protocol, observed: Observed) -> Floats:
     """Compute log P(option | context, a share of the thought, its closing) in nats.
 
-    The protocol's score names the share.  An item is missing if an option lacks a number after any share, so
-    that the scores of all shares are about the same items.
+    The protocol's score names the share.  An item is missing if an option lacks a number after any
+    share, so that the scores of all shares are about the same items.
     """
     sums = observed.part_sums
     item_offsets = observed.item_offsets
@@ -299,8 +299,8 @@ def extract(
 def compare(rule: str, texts: Sequence[str | None], solutions: Sequence[Sequence[str]]) -> Floats:
     """Return 1 for the number of the solution, 0 for another, -1 for none, NaN without a text.
 
-    ``rule``: one of :data:`~choicewise.scoring.extract.NUMBERS`.  ``solutions``: the choices of every
-    item; the first is the solution.
+    ``rule``: one of :data:`~choicewise.scoring.extract.NUMBERS`.  ``solutions``: the choices of
+    every item; the first is the solution.
     """
     verdicts = np.full(len(texts), np.nan)
     for item, (text, choices) in enumerate(zip(texts, solutions, strict=True)):

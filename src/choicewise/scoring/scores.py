@@ -195,11 +195,13 @@ class Score:
             return self.function(observed)
         if null is None:
             raise UsageError(
-                f"the score {self.name} needs the continuations after its null context; none were given"
+                f"the score {self.name} needs the continuations after its null context; none were "
+                "given"
             )
         if len(null.text) != len(observed.text):
             raise UsageError(
-                f"{len(null.text)} continuations after the null context for {len(observed.text)} choices"
+                f"{len(null.text)} continuations after the null context for {len(observed.text)} "
+                "choices"
             )
         return self.function(observed, null)
 

@@ -779,7 +779,8 @@ def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:
     if then != now:
         server_differences.append(f"the server: {then} then, {now} now")
     raise StoreError(
-        f"the server answers differently than when {path} began; serve the same model, or choose another folder",
+        f"the server answers differently than when {path} began; serve the same model, or choose "
+        "another folder",
         server_differences,
     )
 

@@ -54,7 +54,8 @@ def _bytes(
     ways = count_spellings(request.vocabulary, text)
     if ways > LIMIT:
         return prompt.refused(
-            f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} ways, "
+            f"the {len(text)} bytes scored with continuation {choice!r} can be spelled in {ways} "
+            "ways, "
             f"over the limit {LIMIT} of boundary:bytes; use boundary:heal or a shorter continuation"
         )
     offsets = tuple(range(len(end), len(text) + 1))
@@ -465,7 +466,8 @@ class _TokenizedRequest:
         if not spelled.endswith(choice):
             return None
         end = spelled[: len(spelled) - len(choice)]
-        # A tokenizer that puts a dummy space before every text also does so if all of the text is scored.
+        # A tokenizer that puts a dummy space before every text also does so if all of the text is
+        # scored.
         if context.endswith(end) or end == b" " + context:
             return end
         return None

@@ -20,7 +20,8 @@ from choicewise.tokens.tokenizer import Tokenizer, Vocabulary, per_tokenizer, vo
 _UNLISTED = "a part of its byte probability is no more than an upper bound, and differences of bounds are none"
 """Why a byte probability has no answer."""
 
-# The most spans and masses that a model answers at once, unless one byte probability has more: some hundred megabytes.
+# The most spans and masses that a model answers at once, unless one byte probability has more: some
+# hundred megabytes.
 PARTS = 50_000
 
 # Token sequences that one text may have before its last token: each is a row of the model.

@@ -125,7 +125,8 @@ class ChatTemplate(BoundedProcess):
             raise ModelError("the model's chat template drops the user's text; leave out the chat")
         if has_half_character(text):
             raise ModelError(
-                "the model's chat template writes broken characters (surrogates); leave out the chat"
+                "the model's chat template writes broken characters (surrogates); leave out the "
+                "chat"
             )
         self._texts.put(key, text)
         return text
@@ -272,7 +273,8 @@ class ServedChat(ChatTemplate):
         """Raise ModelError: no thought can be closed in a text that the server makes."""
         raise ModelError(
             "the server renders the chat, so no thought can be closed here; "
-            "tell its template not to think (axis template), or name a tokenizer with a chat template"
+            "tell its template not to think (axis template), or name a tokenizer with a chat "
+            "template"
         )
 
     @staticmethod

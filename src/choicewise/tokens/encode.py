@@ -36,16 +36,20 @@ _REMEMBERED = 24_000_000
 With their tokens some 100 MB.
 """
 
-# Texts that are split at once: enough new parts for every thread, few enough to hold all parts in memory.
+# Texts that are split at once: enough new parts for every thread, few enough to hold all parts in
+# memory.
 _TEXTS = 2048
 
 # Of so many texts one is also encoded without splitting.
 COMPARED = 1000
 
 _PROBES = (
-    "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) 4\nE. \u0301e\nF.  x",
-    "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. 23456\nAnswer: A",
-    "\nx\n/y\n's\n\n\n z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
+    "Question: What?\nA. One\nB: two\n\n(C) three\n\nAnswer: A\n\nQ.E.D. is\u00a0it: \nno.\nD) "
+    "4\nE. \u0301e\nF.  x",
+    "A line.\n\nAnother,  with spaces \n and\ttabs\r\n\r\n  then\n\n\nmore? \n\nA. 1\nB. "
+    "23456\nAnswer: A",
+    "\nx\n/y\n's\n\n\n "
+    "z\n\u0301a\nn\u0303\n\u00e9\n\u4f60\n\u597d\n\U0001f469\u200d\U0001f469\n\x00\n\x85\n\u2028\n",
     'def f(x):\n    if x:\n\t\treturn "▁"\n\n}\n\n\nA\nB\n(C)\n~\n!\n0\n',
 )
 """Texts with everything that has ever mattered where texts are split."""
@@ -234,7 +238,8 @@ class Encodings:
             token = self.tokenizer.eos_id
         if token is None:
             raise ModelError(
-                "the context is empty and the tokenizer names neither a BOS nor an EOS to score after; "
+                "the context is empty and the tokenizer names neither a BOS nor an EOS to score "
+                "after; "
                 'name one in tokenizer_config.json ("bos_token") or ask with a context; '
                 "a word that config.json names does not count"
             )
@@ -377,7 +382,8 @@ class PartwiseTokenizer:
     def _compare(self, text: str, tokens: Ids, special: bool) -> None:
         if not np.array_equal(tokens, self.inner.encode([text], special=special)[0]):
             raise ModelError(
-                f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results with this tokenizer "
+                f"encoded in parts, {text[:80]!r}... has other tokens than as a whole; results "
+                "with this tokenizer "
                 "can't be trusted: please report its tokenizer.json and the version of tokenizers"
             )
 
@@ -643,7 +649,8 @@ def _rule_for_added(
             hazards.append(token)
             if not _seen_in_text(token, normalizers):
                 return None
-    # A space before a letter belongs to the letter's piece in all these expressions, and added tokens hold none.
+    # A space before a letter belongs to the letter's piece in all these expressions, and added
+    # tokens hold none.
     words = rule.words and not any(map(_WORD_STARTS.search, contents))
     return rule._replace(hazards=tuple(token["content"] for token in hazards), words=words)
 
@@ -668,7 +675,8 @@ def _suffix_error(suffix: Ids) -> ModelError:
     follow the context.
     """
     return ModelError(
-        f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can follow a context; "
+        f"this tokenizer appends token {int(suffix[-1])} to every text, so no continuation can "
+        "follow a context; "
         "use a protocol with bos:none, or a tokenizer made for a causal model"
     )
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
-# Steps that change no bytes of a token: Fuse joins, Strip removes the dummy space of a text, splitters only split.
+# Steps that change no bytes of a token: Fuse joins, Strip removes the dummy space of a text,
+# splitters only split.
 _SILENT = {
     "ByteFallback",
     "Fuse",
@@ -355,6 +356,7 @@ def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
             return []
         case kind:
             raise ModelError(
-                f"tokenizer.json declares the step {kind!r}, for which the bytes of a token are not known; "
+                f"tokenizer.json declares the step {kind!r}, for which the bytes of a token are "
+                "not known; "
                 "use a tokenizer that is byte-level, SentencePiece-like or WordPiece"
             )

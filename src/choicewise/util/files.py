@@ -1,8 +1,9 @@
 """Replace files and folders in one step, keep second copies, lock folders, and read within limits.
 
-A file or folder is written under a temporary name beside its place, flushed to the disk, then renamed: a kill, a crash
-or a full disk leaves the old state, and at most a file or folder with the suffix ``.partial``, which the next write
-removes.  A copy is written after the file itself: it has the same content, or that of an earlier write.
+A file or folder is written under a temporary name beside its place, flushed to the disk, then
+renamed: a kill, a crash or a full disk leaves the old state, and at most a file or folder with the
+suffix ``.partial``, which the next write removes.  A copy is written after the file itself: it has
+the same content, or that of an earlier write.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def write_twice(path: Path, text: str) -> None:
 
 
 def renew_copy(path: Path) -> None:
-    """Write the copy of the file at ``path`` again, unless it is the same or the folder is read-only."""
+    """Write the copy of the file at ``path`` again, unless it is the same or the folder is
+    read-only.
+    """
     copy = copy_of(path)
     with suppress(OSError, StoreError):
         text = read_bytes(path)
@@ -299,7 +302,8 @@ def _lock(path: Path, folder: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # Some network file systems lock nothing, or no folders: two processes could not be kept apart there.
+        # Some network file systems lock nothing, or no folders: two processes could not be kept
+        # apart there.
         raise StoreError(
             f"the file system of {path} can't lock it ({error.strerror}), so a second "
             "process could write too; choose a folder on a local disk"

@@ -50,7 +50,9 @@ of text.
 
 
 def latex_escape(text: str) -> str:
-    r"""Escape ``text`` as one line for LaTeX; hidden characters and line ends become escapes (``\n``)."""
+    r"""Escape ``text`` as one line for LaTeX; hidden characters and line ends become escapes
+    (``\n``).
+    """
     return _spelled(text, _LATEX_SPECIAL)
 
 
@@ -63,7 +65,9 @@ def latex_code(text: str) -> str:
 
 
 def markdown_escape(text: str) -> str:
-    r"""Escape ``text`` as one line for Markdown; hidden characters and line ends become escapes (``\n``)."""
+    r"""Escape ``text`` as one line for Markdown; hidden characters and line ends become escapes
+    (``\n``).
+    """
     return _MARKDOWN_SPECIAL.sub(r"\\\g<0>", safe(text))
 
 

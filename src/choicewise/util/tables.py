@@ -340,7 +340,8 @@ def _damaged(position: int) -> Refused:
     return Refused(f"what lies at byte {position:,} is no page")
 
 
-# Heads of pages are written in Thrift's compact protocol; what follows reads or skips any value of it.
+# Heads of pages are written in Thrift's compact protocol; what follows reads or skips any value of
+# it.
 
 # Structures and lists inside each other.
 _DEEPEST = 16

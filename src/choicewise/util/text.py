@@ -45,7 +45,9 @@ def shown_line(text: str) -> str:
 
 
 def safe(text: str) -> str:
-    r"""Return ``text`` on one line, with control and invisible characters as escapes (``\x1b``, ``\u202e``)."""
+    r"""Return ``text`` on one line, with control and invisible characters as escapes (``\x1b``,
+    ``\u202e``).
+    """
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 

@@ -166,7 +166,9 @@ class AlongChart(ChartKind):
 
 
 class AnalysisSections(PageSections):
-    """Training, the chain of metrics, calibration, thoughts and panels of changes, on ``choicewise page``."""
+    """Training, the chain of metrics, calibration, thoughts and panels of changes, on ``choicewise
+    page``.
+    """
 
     name = "analyses"
     sections = calls("choicewise.extensions.analyses.charts.sections:page_sections")

@@ -51,7 +51,9 @@ COUNTS: Final = (
 
 
 def run_tables(run: Run) -> Iterator[Table]:
-    """Yield the pairs of retrievals of a run, the options on which they differ most, and the counts of causes."""
+    """Yield the pairs of retrievals of a run, the options on which they differ most, and the counts
+    of causes.
+    """
     facts = {"run": str(run.folder)}
     pairs = agreement(run)
     if not pairs:

@@ -20,18 +20,21 @@ from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import micro, number
 from choicewise.scoring.observed import Floats, Integers, Mask
 
-# The thought of an item is cut after shares of its tokens and closed by the chat template's bytes, and the choices are
-# scored there (reading along-thought). All numbers of an AlongThought are of the same items, those with a score after
-# every share, so that points differ by what was thought and not by who was counted.
+# The thought of an item is cut after shares of its tokens and closed by the chat template's bytes,
+# and the choices are scored there (reading along-thought). All numbers of an AlongThought are of
+# the same items, those with a score after every share, so that points differ by what was thought
+# and not by who was counted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Hold the answers of all items after a ``share`` of each thought, or within a budget of ``tokens``.
+    """Hold the answers of all items after a ``share`` of each thought, or within a budget of
+    ``tokens``.
 
-    ``share``: None for a budget. ``tokens``: the budget, or the median number after this share. ``spent``: the mean
-    number of tokens. ``accuracy`` and ``probability`` (mean share of the right choices in the softmax) have 95 %
-    intervals. ``open``: share of items whose answer still changes.
+    ``share``: None for a budget. ``tokens``: the budget, or the median number after this share.
+    ``spent``: the mean number of tokens. ``accuracy`` and ``probability`` (mean share of the right
+    choices in the softmax) have 95 % intervals. ``open``: share of items whose answer still
+    changes.
     """
 
     share: float | None
@@ -48,10 +51,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Count the items whose answer changes along the thought, by its credit before and after the whole thought.
+    """Count the items whose answer changes along the thought, by its credit before and after the
+    whole thought.
 
-    ``gained``: more credit. ``lost``: less credit. ``other``: another answer of the same credit. ``back``: the first
-    answer again.
+    ``gained``: more credit. ``lost``: less credit. ``other``: another answer of the same credit.
+    ``back``: the first answer again.
     """
 
     gained: int
@@ -69,10 +73,11 @@ class Turns:
 class AlongThought:
     """Hold the answers along the thoughts of ``n`` items under one protocol.
 
-    ``ended``: "itself" if the model ended these thoughts, "limit" if they were closed at ``thought_tokens``. ``whole``,
-    ``closed``: how many items there are of the two. ``missing``: why other items have no number. ``thought_tokens``:
-    median number of tokens. ``chance``: the accuracy of guessing. ``settled``: share of the thought → how many items
-    keep their answer from there on. ``settled_share``, ``settled_tokens``: the median of that share and of the tokens
+    ``ended``: "itself" if the model ended these thoughts, "limit" if they were closed at
+    ``thought_tokens``. ``whole``, ``closed``: how many items there are of the two. ``missing``: why
+    other items have no number. ``thought_tokens``: median number of tokens. ``chance``: the
+    accuracy of guessing. ``settled``: share of the thought → how many items keep their answer from
+    there on. ``settled_share``, ``settled_tokens``: the median of that share and of the tokens
     before it; ``tokens_after``: the median of the tokens behind it.
     """
 
@@ -94,8 +99,11 @@ class AlongThought:
 
 
 def along_thoughts(run: Run) -> list[AlongThought]:
-    """Return the answers along thoughts under each protocol of ``run`` that reads them, by how the thoughts ended."""
-    # Protocols that differ only in the share that is their number have the same answers, and count once.
+    """Return the answers along thoughts under each protocol of ``run`` that reads them, by how the
+    thoughts ended.
+    """
+    # Protocols that differ only in the share that is their number have the same answers, and count
+    # once.
     first_names: dict[Protocol, str] = {}
     for name, protocol in run.protocols.items():
         if READINGS[protocol.reading].along and not run.lacking({name: protocol}):
@@ -140,14 +148,18 @@ class _Answers:
         return np.asarray(~unknown.any(axis=0), dtype=np.bool_)
 
     def settled(self) -> Integers:
-        """Return the index of the first share from which on the answer of each item stays the same, [items]."""
+        """Return the index of the first share from which on the answer of each item stays the same,
+        [items].
+        """
         is_last = self.prediction == self.prediction[-1]
         stays = np.cumprod(is_last[::-1], axis=0).sum(axis=0)
         return np.asarray(len(is_last) - stays, dtype=np.int64)
 
 
 def _thoughts_under(run: Run, name: str, plain: Protocol) -> Iterator[AlongThought]:
-    """Yield the answers under the protocol of that name, which is ``plain`` as accuracy after the whole thought."""
+    """Yield the answers under the protocol of that name, which is ``plain`` as accuracy after the
+    whole thought.
+    """
     protocol = run.protocols[name]
     softmax = replace(
         plain, metric="norm-prob", golds=protocol.golds, temperature=protocol.temperature
@@ -234,7 +246,9 @@ def _along(ended: str, answers: _Answers, shared: _Shared) -> AlongThought:
 
 
 def _point(answers: _Answers, cut: Integers, tokens: float, share: float | None = None) -> Point:
-    """Return the answers with the thought of each item at the share with the index ``cut``, [items]."""
+    """Return the answers with the thought of each item at the share with the index ``cut``,
+    [items].
+    """
     item = np.arange(len(cut))
     prediction = answers.prediction[cut, item]
     accuracy = micro(Decisions.uncompared(prediction, answers.credit[cut, item]))
@@ -256,7 +270,9 @@ def _point(answers: _Answers, cut: Integers, tokens: float, share: float | None 
 
 
 def _budgets(tokens: Floats) -> list[float]:
-    """Return powers of two within which half of the thoughts have their first cut, below the longest thought."""
+    """Return powers of two within which half of the thoughts have their first cut, below the
+    longest thought.
+    """
     longest = int(tokens[-1].max())
     first_cut = _median(tokens[1])
     powers = [float(2**power) for power in range(longest.bit_length())]
@@ -265,7 +281,8 @@ def _budgets(tokens: Floats) -> list[float]:
 
 def _turns(answers: _Answers) -> Turns:
     first = answers.prediction[0]
-    # Without a thought the model answers at once; after the whole thought it answers as the run counted.
+    # Without a thought the model answers at once; after the whole thought it answers as the run
+    # counted.
     last = answers.prediction[-1]
     changed = (answers.prediction != last).any(axis=0)
     moved = answers.credit[-1] - answers.credit[0]

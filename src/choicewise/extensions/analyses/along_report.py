@@ -124,7 +124,8 @@ def along_lines(along: AlongThought) -> list[str]:
     if along.n:
         after = tokens(along.tokens_after)
         lines.append(
-            f"In the median the answer stays the same from {100 * along.settled_share:.0f} % of the thought on; "
+            f"In the median the answer stays the same from {100 * along.settled_share:.0f} % of "
+            "the thought on; "
             f"{after} of {tokens(along.thought_tokens)} tokens follow."
         )
         counts = [f"{100 * share:.0f} % {count:,}" for share, count in along.settled.items()]

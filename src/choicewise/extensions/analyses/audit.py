@@ -1,4 +1,6 @@
-"""Find bad items: those that better models get wrong, under all protocols (a wrong key) or under one alone."""
+"""Find bad items: those that better models get wrong, under all protocols (a wrong key) or under
+one alone.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.store.tables import check_items
 from choicewise.util.text import are, counted, listed
 
-# No statistic here needs the questions: a good item is one that models get right the more often the better they are, so
-# that it agrees with the other items. An item that disagrees with them has a wrong key, two right answers, or a fault
-# of its format. The protocols under which it is bad, and the item itself, say which of these.
+# No statistic here needs the questions: a good item is one that models get right the more often the
+# better they are, so that it agrees with the other items. An item that disagrees with them has a
+# wrong key, two right answers, or a fault of its format. The protocols under which it is bad, and
+# the item itself, say which of these.
 
 FEWEST: Final = 10
 """Models from which on items are judged: of fewer, a correlation says nothing."""
@@ -36,11 +39,12 @@ LEVEL: Final = 0.05
 class ItemStatistics:
     """Hold statistics of the credits of many models, [items] each.
 
-    ``right``: mean credit. ``models``: how many models have a credit. ``rest``: correlation with the sum of all other
-    items. ``scale``: Mokken's H of the item, its covariances with all others over the greatest that they could be.
-    ``isotonic``: mean over other items of the share of its variance that a rising function of the other item explains,
-    negative if a falling one does (2603.24999); of items right or wrong it is sign · φ². The last three are NaN if an
-    item is constant, and if fewer than :data:`FEWEST` models have a credit.
+    ``right``: mean credit. ``models``: how many models have a credit. ``rest``: correlation with
+    the sum of all other items. ``scale``: Mokken's H of the item, its covariances with all others
+    over the greatest that they could be. ``isotonic``: mean over other items of the share of its
+    variance that a rising function of the other item explains, negative if a falling one does
+    (2603.24999); of items right or wrong it is sign · φ². The last three are NaN if an item is
+    constant, and if fewer than :data:`FEWEST` models have a credit.
     """
 
     right: Floats
@@ -56,20 +60,26 @@ class ItemStatistics:
 
     @cached_property
     def bad(self) -> Mask:
-        """Mark items with all three statistics below zero, the first significantly (one-sided, :data:`LEVEL`)."""
-        # Of items that are right the more often the better a model is, none is below zero but by chance.
+        """Mark items with all three statistics below zero, the first significantly (one-sided,
+        :data:`LEVEL`).
+        """
+        # Of items that are right the more often the better a model is, none is below zero but by
+        # chance.
         below = (self.rest < 0) & (self.scale < 0) & (self.isotonic < 0)
         return np.asarray(below & (self.rest < -_critical(self.models)), dtype=np.bool_)
 
 
 def item_statistics(credits: Floats) -> ItemStatistics:
-    """Return the statistics of ``credits``, float64 [models, items]: more is better, NaN is missing.
+    """Return the statistics of ``credits``, float64 [models, items]: more is better, NaN is
+    missing.
 
-    A missing credit counts as the mean of its item. Raises UsageError for fewer than :data:`FEWEST` models.
+    A missing credit counts as the mean of its item. Raises UsageError for fewer than :data:`FEWEST`
+    models.
     """
     if len(credits) < FEWEST:
         raise UsageError(
-            f"{counted(len(credits), 'model')} {are(len(credits))} too few to judge items; {_ADVICE}"
+            f"{counted(len(credits), 'model')} {are(len(credits))} too few to judge items; "
+            f"{_ADVICE}"
         )
     scored = ~np.isnan(credits)
     models = scored.sum(axis=0)
@@ -105,7 +115,9 @@ def _spread_out(values: Floats, items: Integers, count: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Hold the :class:`ItemStatistics` of an item under one protocol, ``right`` in the unit of the metric."""
+    """Hold the :class:`ItemStatistics` of an item under one protocol, ``right`` in the unit of the
+    metric.
+    """
 
     protocol: str
     metric: str
@@ -119,7 +131,8 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadItem:
-    """Describe an item that is bad under a protocol, with a judgement of every protocol that can judge it.
+    """Describe an item that is bad under a protocol, with a judgement of every protocol that can
+    judge it.
 
     ``question``: its text, empty if the runs have none. ``verdict``: a key of :data:`VERDICTS`.
     """
@@ -139,7 +152,8 @@ class BadItem:
 
 @dataclass(frozen=True, slots=True)
 class ConstantItem:
-    """Describe an item with one credit of all models under every protocol, of which nothing can be said.
+    """Describe an item with one credit of all models under every protocol, of which nothing can be
+    said.
 
     ``right``: this credit, the mean over the protocols.
     """
@@ -154,9 +168,10 @@ class ConstantItem:
 class Audit:
     """Hold what the runs of many models on one dataset say of its items.
 
-    ``protocols``: those under which items were judged. ``duplicates``: those that can't differ from one of them.
-    ``items``: how many the runs hold; ``shared``: how many all of them hold; ``judged``: how many could be judged under
-    one protocol at least. ``bad``: in the order of :data:`VERDICTS`, and then the worst first.
+    ``protocols``: those under which items were judged. ``duplicates``: those that can't differ from
+    one of them. ``items``: how many the runs hold; ``shared``: how many all of them hold;
+    ``judged``: how many could be judged under one protocol at least. ``bad``: in the order of
+    :data:`VERDICTS`, and then the worst first.
     """
 
     dataset: str
@@ -185,9 +200,11 @@ VERDICTS: Final = {
 
 
 def audit(runs: Sequence[Summary]) -> list[Audit]:
-    """Audit the items of every dataset on which enough models were run, under the protocols that they share.
+    """Audit the items of every dataset on which enough models were run, under the protocols that
+    they share.
 
-    Runs of one model that was computed in the same way count once. Raises UsageError if no dataset has enough.
+    Runs of one model that was computed in the same way count once. Raises UsageError if no dataset
+    has enough.
     """
     datasets: dict[str, dict[str, Summary]] = {}
     for run in runs:
@@ -213,7 +230,8 @@ def audit(runs: Sequence[Summary]) -> list[Audit]:
 class _Items:
     """Hold the ids and subjects of all items of the runs.
 
-    ``rows``: where the items of an outcome's table are among them, [items of the table], by the identity of the table.
+    ``rows``: where the items of an outcome's table are among them, [items of the table], by the
+    identity of the table.
     """
 
     ids: list[str]
@@ -343,7 +361,8 @@ def _check_judged(
             f"the runs on {name} share no protocol: none has {FEWEST} models; {_ADVICE}"
         )
     raise UsageError(
-        f"no item of {name} can be judged: {counted(len(runs), 'run')} hold {counted(items, 'item')}, "
+        f"no item of {name} can be judged: {counted(len(runs), 'run')} hold "
+        f"{counted(items, 'item')}, "
         f"{shared:,} shared by all, and none has different credits of {FEWEST} models; {_ADVICE}"
     )
 
@@ -391,7 +410,9 @@ class _SharedProtocol:
 
 
 def _comparable(runs: Sequence[Summary]) -> Iterator[list[_SharedProtocol]]:
-    """Yield the protocols that enough runs have; those that can't differ in any of these runs together."""
+    """Yield the protocols that enough runs have; those that can't differ in any of these runs
+    together.
+    """
     firsts = [run.outcomes.firsts for run in runs]
     outcomes_by_digest: dict[str, dict[int, Outcome]] = {}
     for index, run in enumerate(runs):
@@ -434,7 +455,9 @@ _ROUNDING: Final = 1e-12
 
 
 def _critical(models: Integers) -> Floats:
-    """Return the correlation of so many models that chance exceeds with probability :data:`LEVEL` (Student's t)."""
+    """Return the correlation of so many models that chance exceeds with probability :data:`LEVEL`
+    (Student's t).
+    """
     from scipy.special import stdtrit
 
     freedom = np.maximum(models - 2.0, 1.0)
@@ -457,7 +480,8 @@ def _rest_correlations(deviations: Floats, scored: Mask) -> Floats:
 
 def _scalabilities(deviations: Floats) -> Floats:
     """Return Mokken's H of each item: Σ cov(item, other) / Σ greatest cov(item, other)."""
-    # Two columns have their greatest covariance if both are sorted, and a sum of covariances is that with the sum.
+    # Two columns have their greatest covariance if both are sorted, and a sum of covariances is
+    # that with the sum.
     covariance = _covariance_with_others(deviations)
     greatest = _covariance_with_others(np.sort(deviations, axis=0))
     return np.divide(
@@ -538,14 +562,16 @@ def _kendall_signs(credits: Floats, others: Integers) -> Floats:
 
 
 def isotonic_shares(x: Floats, y: Floats, signs: Floats) -> Floats:
-    """Return the share of the variance of each column of ``y`` that a monotone function of a column of ``x`` explains.
+    """Return the share of the variance of each column of ``y`` that a monotone function of a column
+    of ``x`` explains.
 
-    ``x``: [models, others]. ``y``: [models, items]. ``signs``: [others, items]; the function rises, or falls if the
-    sign is negative. Returns float64 [others, items].
+    ``x``: [models, others]. ``y``: [models, items]. ``signs``: [others, items]; the function rises,
+    or falls if the sign is negative. Returns float64 [others, items].
     """
     models, others = x.shape
     items = y.shape[1]
-    # Equal values of x are one group. Neighbours whose means fall are pooled, in all pairs of columns at once.
+    # Equal values of x are one group. Neighbours whose means fall are pooled, in all pairs of
+    # columns at once.
     sums = np.zeros((models, others, items))
     counts = np.zeros((models, others))
     for other in range(others):
@@ -567,7 +593,8 @@ def _pooled(sums: Floats, counts: Floats) -> Floats:
     Neighbouring groups are pooled into one block until no mean falls (pool adjacent violators).
     """
     groups, columns = sums.shape
-    # Each column has a stack of blocks, in flat arrays row by row, so that the block below is ``columns`` before.
+    # Each column has a stack of blocks, in flat arrays row by row, so that the block below is
+    # ``columns`` before.
     block_sums = np.zeros(groups * columns)
     block_counts = np.ones(groups * columns)
     top = np.arange(columns) - columns

@@ -72,7 +72,9 @@ _NAMES: Final = {
 
 
 def tables(runs: Sequence[Summary]) -> list[Table]:
-    """Return the bad items of each dataset of ``runs`` by what they are bad under, and those no model gets right."""
+    """Return the bad items of each dataset of ``runs`` by what they are bad under, and those no
+    model gets right.
+    """
     of_all: list[Table] = []
     for report in audit(runs):
         of_all.extend(audit_tables(report))
@@ -80,7 +82,9 @@ def tables(runs: Sequence[Summary]) -> list[Table]:
 
 
 def audit_tables(report: Audit) -> Iterator[Table]:
-    """Yield what was judged, the bad items of each verdict, and the items about which nothing can be said."""
+    """Yield what was judged, the bad items of each verdict, and the items about which nothing can
+    be said.
+    """
     yield _summary(report)
     for verdict, meaning in VERDICTS.items():
         items = report.verdicts(verdict)
@@ -116,7 +120,8 @@ def audit_tables(report: Audit) -> Iterator[Table]:
 
 
 _CHANCE: Final = (
-    f"bad: all three below 0, item-rest significantly; of items that have nothing to do with ability up to {LEVEL:.0%} "
+    "bad: all three below 0, item-rest significantly; of items that have nothing to do with "
+    f"ability up to {LEVEL:.0%} "
     "are so by chance: read the item"
 )
 
@@ -158,13 +163,21 @@ def _counts(report: Audit) -> Iterator[str]:
 
 def _doubts(report: Audit) -> Iterator[str]:
     if report.shared < report.items:
-        yield f"the runs hold different items: {report.shared:,} of {report.items:,} are shared by all of them"
+        yield (
+            f"the runs hold different items: {report.shared:,} of {report.items:,} are shared by "
+            "all of them"
+        )
     if report.duplicates:
-        yield f"not judged by themselves, as they can't differ from another: {listed(report.duplicates)}"
+        yield (
+            "not judged by themselves, as they can't differ from another: "
+            f"{listed(report.duplicates)}"
+        )
 
 
 def _constant(report: Audit) -> Iterator[str]:
-    """Yield how many items have one credit with every model, and are not among the never right ones."""
+    """Yield how many items have one credit with every model, and are not among the never right
+    ones.
+    """
     always = sum(item.right == 1 for item in report.constant)
     others = sum(item.right not in (0, 1) for item in report.constant)
     if always:

@@ -60,7 +60,8 @@ def run_tables(run: Run) -> list[Table]:
 
 
 def effects_tables(effects: Sequence[Effect], facts: dict[str, str]) -> Iterator[Table]:
-    """Yield the axes, those that change most first, then the changes of their values, and every pair of protocols.
+    """Yield the axes, those that change most first, then the changes of their values, and every
+    pair of protocols.
 
     ``facts``: run, model and dataset, for programs.
     """
@@ -75,7 +76,8 @@ def effects_tables(effects: Sequence[Effect], facts: dict[str, str]) -> Iterator
         columns=AXES,
         rows=[[effect.axis, effect.absolute, *_spread(effect.spread)] for effect in effects],
         notes=[
-            "pairs of protocols that differ in this axis alone, or in axes that only change together"
+            "pairs of protocols that differ in this axis alone, or in axes that only change "
+            "together"
         ],
         facts=facts,
     )

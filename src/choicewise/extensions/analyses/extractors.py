@@ -24,8 +24,9 @@ from choicewise.scoring.decide import Decisions, letter_match
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers
 
-# No rule is right: each was written for what its own prompt asks for, and one text may be A to one of them and B to
-# the next. How far they are apart on a run is how much of its number the rule alone makes.
+# No rule is right: each was written for what its own prompt asks for, and one text may be A to one
+# of them and B to the next. How far they are apart on a run is how much of its number the rule
+# alone makes.
 
 LETTER_RULES: Final = ("letter-match", *EXTRACTIONS)
 """Decisions that read an option's letter in generated text."""
@@ -35,8 +36,8 @@ LETTER_RULES: Final = ("letter-match", *EXTRACTIONS)
 class RuleReading:
     """Describe what one rule reads in the texts.
 
-    ``read``: share of the texts in which it finds an option. ``accuracy``: with its 95 % interval; a text without an
-    option is wrong. ``protocols``: those of the run that decide by the rule.
+    ``read``: share of the texts in which it finds an option. ``accuracy``: with its 95 % interval;
+    a text without an option is wrong. ``protocols``: those of the run that decide by the rule.
     """
 
     rule: str
@@ -49,7 +50,8 @@ class RuleReading:
 
 @dataclass(frozen=True, slots=True)
 class RulePair:
-    """Describe how two rules agree, by Cohen's ``kappa`` and by the share of texts in which both find the ``same``.
+    """Describe how two rules agree, by Cohen's ``kappa`` and by the share of texts in which both
+    find the ``same``.
 
     No option is an answer, too.
     """
@@ -64,9 +66,9 @@ class RulePair:
 class DisputedItem:
     """Describe an item in whose text two rules find different options.
 
-    ``start``, ``end``: the ends of a long text; a short one is in ``start``. ``right``: the letters of the right
-    options. ``read``: letter → the rules that find it, the letter of most rules first; the key of rules that find no
-    option is "".
+    ``start``, ``end``: the ends of a long text; a short one is in ``start``. ``right``: the letters
+    of the right options. ``read``: letter → the rules that find it, the letter of most rules first;
+    the key of rules that find no option is "".
     """
 
     item: str
@@ -87,9 +89,9 @@ class DisputedItem:
 class ExtractorsReport:
     """Hold what the rules read in the ``n`` texts of one prompt.
 
-    ``missing``: how many items have no text. ``protocols``: those of the run that read these texts. ``partly``: how
-    many items are read by some rules, all as one option, and not by others. ``disputed``: the most evenly divided
-    items first.
+    ``missing``: how many items have no text. ``protocols``: those of the run that read these texts.
+    ``partly``: how many items are read by some rules, all as one option, and not by others.
+    ``disputed``: the most evenly divided items first.
     """
 
     protocols: tuple[str, ...]
@@ -128,7 +130,8 @@ def extractors(run: Run) -> list[ExtractorsReport]:
 
 
 def cohen_kappa(left: Integers, right: Integers) -> float:
-    """Return how far two raters agree beyond what their shares of each answer give by chance (Cohen 1960).
+    """Return how far two raters agree beyond what their shares of each answer give by chance (Cohen
+    1960).
 
     It is NaN without items, and if both always give one and the same answer.
     """

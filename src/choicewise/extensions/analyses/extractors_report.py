@@ -50,10 +50,15 @@ READINGS: Final = (
 
 
 def run_tables(run: Run) -> Iterator[Table]:
-    """Yield what the rules read in the texts of each prompt, how they agree, and the items that they dispute."""
+    """Yield what the rules read in the texts of each prompt, how they agree, and the items that
+    they dispute.
+    """
     reports = extractors(run)
     if not reports:
-        title = f"{run.folder}: no protocol reads a letter in generated text; try options/free-simple-evals"
+        title = (
+            f"{run.folder}: no protocol reads a letter in generated text; try "
+            "options/free-simple-evals"
+        )
         yield Table(name="rules", title=title, facts={"run": str(run.folder)})
     for report in reports:
         yield from extractor_tables(str(run.folder), report)
@@ -74,7 +79,8 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
         rows=[_rule_row(rule, numbers) for rule in rules],
         notes=[
             _range(report.rules),
-            "rules with one number read the same in every text; a text in which a rule reads no option is wrong",
+            "rules with one number read the same in every text; a text in which a rule reads no "
+            "option is wrong",
         ],
         facts={
             "run": folder,
@@ -99,14 +105,16 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
 
 def _numbers(report: ExtractorsReport) -> Mapping[str, int]:
     """Number the rules; those that read the same in every text have one number."""
-    # Of options with one text, letter-match takes either, so that a rule may read the same and be right more often.
+    # Of options with one text, letter-match takes either, so that a rule may read the same and be
+    # right more often.
     accuracy = {rule.rule: rule.accuracy for rule in report.rules}
     first = {rule.rule: rule.rule for rule in report.rules}
     for pair in report.pairs:
         reads_the_same = pair.same == 1 and accuracy[pair.left] == accuracy[pair.right]
         if reads_the_same and first[pair.right] == pair.right:
             first[pair.right] = first[pair.left]
-    # Rules with one number read the same, so that a reader compares numbers and not columns of shares.
+    # Rules with one number read the same, so that a reader compares numbers and not columns of
+    # shares.
     firsts = list(dict.fromkeys(first.values()))
     return {rule: 1 + firsts.index(first_rule) for rule, first_rule in first.items()}
 
@@ -121,7 +129,10 @@ def _range(rules: Sequence[RuleReading]) -> str:
     values = [rule.accuracy for rule in rules if not math.isnan(rule.accuracy)]
     if not values:
         return "no text, and so no number"
-    return f"the same texts are {percent(min(values))} to {percent(max(values))} % right, by the rule alone"
+    return (
+        f"the same texts are {percent(min(values))} to {percent(max(values))} % right, by the rule "
+        "alone"
+    )
 
 
 def _kappa(pair: RulePair) -> float:

@@ -1,4 +1,6 @@
-"""Measure how far a model's answers change if the question stays the same, by the panel of a protocol."""
+"""Measure how far a model's answers change if the question stays the same, by the panel of a
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ _ROUNDING: Final = 1e-9
 """Difference up to which two probabilities are the same."""
 
 
-# A predictor that gives every choice the same probability changes hardly at all and knows nothing, so that each figure
-# stands beside the uniform predictor's, and beside the accuracy.
+# A predictor that gives every choice the same probability changes hardly at all and knows nothing,
+# so that each figure stands beside the uniform predictor's, and beside the accuracy.
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Hold a mean over items, its 95 % interval by a bootstrap over cases, and the mean of a uniform predictor."""
+    """Hold a mean over items, its 95 % interval by a bootstrap over cases, and the mean of a
+    uniform predictor.
+    """
 
     value: float
     low: float
@@ -44,11 +48,12 @@ class Rate:
 class Check:
     """Hold what one check measured of ``n`` items.
 
-    ``flips``: share of pairs of versions with another likeliest choice; of choices that tie, the first in the item's
-    order counts. ``at_most``: the one-sided upper 95 % limit of a share of none of n, None if there are flips.
-    ``net``: ``flips`` less those of one request that is sent twice. ``change``: mean over items of what
-    :func:`measure_of` says. ``accuracy``: of the changed questions. ``versions``: the changed protocols.
-    ``constant``: whether no probability of a served model changed.
+    ``flips``: share of pairs of versions with another likeliest choice; of choices that tie, the
+    first in the item's order counts. ``at_most``: the one-sided upper 95 % limit of a share of none
+    of n, None if there are flips. ``net``: ``flips`` less those of one request that is sent twice.
+    ``change``: mean over items of what :func:`measure_of` says. ``accuracy``: of the changed
+    questions. ``versions``: the changed protocols. ``constant``: whether no probability of a served
+    model changed.
     """
 
     check: str
@@ -64,7 +69,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class NoneOfThese:
-    """Hold the mean probability of "None of these" beside the right option (``added``) and in its place."""
+    """Hold the mean probability of "None of these" beside the right option (``added``) and in its
+    place.
+    """
 
     added: float | None
     for_right: float | None
@@ -72,12 +79,13 @@ class NoneOfThese:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Hold the checks of ``protocol`` and its ``accuracy`` on its ``n`` items; a uniform predictor has ``uniform``.
+    """Hold the checks of ``protocol`` and its ``accuracy`` on its ``n`` items; a uniform predictor
+    has ``uniform``.
 
-    ``computed``: whether the model is computed here, which computes a prompt once. ``repeated``: how many questions
-    were sent twice; ``repeat_flips``: the share of them with another likeliest choice, None if there are none.
-    ``places``: mean probability of the choice at each position, over all orders, of items with the commonest number of
-    choices.
+    ``computed``: whether the model is computed here, which computes a prompt once. ``repeated``:
+    how many questions were sent twice; ``repeat_flips``: the share of them with another likeliest
+    choice, None if there are none. ``places``: mean probability of the choice at each position,
+    over all orders, of items with the commonest number of choices.
     """
 
     protocol: str
@@ -235,7 +243,8 @@ def _panel(run: Run, name: str, versions: Mapping[str, Sequence[str]]) -> Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class _Differences:
-    """Hold for each item, [items], its case, the share of pairs that flip, and the change; and the accuracy.
+    """Hold for each item, [items], its case, the share of pairs that flip, and the change; and the
+    accuracy.
 
     The uniform figures are those of a uniform predictor.
     """
@@ -262,7 +271,8 @@ def _differences(check: str, base: _Answers, changed: Sequence[_Answers]) -> _Di
             pairs = _pairs_of_orders(item, [base, *versions])
         else:
             pairs = [(distribution, answers.probabilities[item]) for answers in versions]
-        # Changed versions may lack an item: a change that is not for it, or no answer of the server.
+        # Changed versions may lack an item: a change that is not for it, or no answer of the
+        # server.
         if not pairs:
             continue
         figures = []
@@ -352,13 +362,16 @@ _COMPARISONS: Mapping[str, Callable[[str, Floats, Floats], Comparison]] = {
     "clone": _compare_with_clone,
     "drop": _compare_without_last,
 }
-"""Check → how the probabilities of an item are compared with the changed ones, if not by :func:`_compare`."""
+"""Check → how the probabilities of an item are compared with the changed ones, if not by
+:func:`_compare`.
+"""
 
 
 def _upper_limit(flips: Floats) -> float | None:
     if flips.any():
         return None
-    # Of n items none flips with 5 % probability if the share is this limit (the "rule of three" is its approximation).
+    # Of n items none flips with 5 % probability if the share is this limit (the "rule of three" is
+    # its approximation).
     return float(1 - 0.05 ** (1 / len(flips)))
 
 
@@ -387,7 +400,9 @@ def _rate(values: Floats, uniform: Floats, cases: Sequence[str]) -> Rate:
 
 
 def _none_of_these(changed: Sequence[_Answers]) -> NoneOfThese:
-    """Return the mean probability of the option that says none under each of the two changes that have it."""
+    """Return the mean probability of the option that says none under each of the two changes that
+    have it.
+    """
     means = {}
     for answers in changed:
         change = change_of(answers.protocol.prepare)

@@ -30,7 +30,8 @@ COLUMNS: Final = (
         "share",
         heading="net %",
         meaning="flips less those of the same request sent again; uniform: the same of a predictor that gives every "
-        "choice the same probability, which agrees with itself and knows nothing: read flips beside right %",
+        "choice the same probability, which agrees with itself and knows nothing: read flips "
+        "beside right %",
     ),
     Column("flips_uniform", "share", heading="uniform %"),
     Column("change", "distance"),
@@ -53,7 +54,10 @@ def run_tables(run: Run) -> Iterator[Table]:
         )
         yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=facts)
     for panel in panels_of_run:
-        title = f"{run.folder}: the same questions, changed; {panel.protocol}: {counted(panel.n, 'item')}"
+        title = (
+            f"{run.folder}: the same questions, changed; {panel.protocol}: "
+            f"{counted(panel.n, 'item')}"
+        )
         if panel.checks:
             title += f", {percent(panel.accuracy)} % right"
         yield panel_table(title, panel, facts)
@@ -124,7 +128,10 @@ def _lines(panel: Panel) -> Iterator[str]:
         yield line
     constant = [check.check for check in panel.checks if check.constant]
     if constant:
-        yield f"no probability changes with {', '.join(constant)}: the server may sort or leave out what is changed"
+        yield (
+            f"no probability changes with {', '.join(constant)}: the server may sort or leave out "
+            "what is changed"
+        )
 
 
 def _meaning(kind: str, check: str) -> str:

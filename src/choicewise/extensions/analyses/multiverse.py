@@ -1,4 +1,6 @@
-"""Measure how numbers and conclusions vary over protocols, and how often each choice would be chosen."""
+"""Measure how numbers and conclusions vary over protocols, and how often each choice would be
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,13 @@ from choicewise.scoring.significance import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSpread:
-    """Hold the accuracies (means over items) of one model on one dataset over its ``protocols`` protocols.
+    """Hold the accuracies (means over items) of one model on one dataset over its ``protocols``
+    protocols.
 
-    ``distinct``: how many of them can differ here. ``duplicates``: groups of those that can't, of which the first
-    counts. ``lowest``, ``highest``: the protocols with the extreme accuracies, None if no item was scored under any.
-    ``unmeasured``: further protocols, under which no item was scored.
+    ``distinct``: how many of them can differ here. ``duplicates``: groups of those that can't, of
+    which the first counts. ``lowest``, ``highest``: the protocols with the extreme accuracies, None
+    if no item was scored under any. ``unmeasured``: further protocols, under which no item was
+    scored.
     """
 
     model: str
@@ -63,9 +67,10 @@ class ScoreSpread:
 class Contest:
     """Hold one protocol's verdict on two models.
 
-    ``difference``: left minus right, mean over the ``n`` items both scored. ``p``: two-sided, of a paired sign-flip
-    test. ``p_holm``: corrected for all distinct protocols that were tried. All three are NaN if ``n`` is 0, which is no
-    verdict and is counted nowhere. ``duplicates``: further protocols that can't differ from it for either model.
+    ``difference``: left minus right, mean over the ``n`` items both scored. ``p``: two-sided, of a
+    paired sign-flip test. ``p_holm``: corrected for all distinct protocols that were tried. All
+    three are NaN if ``n`` is 0, which is no verdict and is counted nowhere. ``duplicates``: further
+    protocols that can't differ from it for either model.
     """
 
     protocol: str
@@ -106,7 +111,9 @@ class Duel:
         return sum(1 + len(contest.duplicates) for contest in self.measured)
 
     def significant(self) -> tuple[int, int]:
-        """Count the distinct protocols under which left, and right, is better after Holm's correction."""
+        """Count the distinct protocols under which left, and right, is better after Holm's
+        correction.
+        """
         left = 0
         right = 0
         for contest in self.contests:
@@ -118,7 +125,9 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """Hold Kendall's τ-b between two protocols' rankings of ``models`` models; NaN if one has equal values only."""
+    """Hold Kendall's τ-b between two protocols' rankings of ``models`` models; NaN if one has equal
+    values only.
+    """
 
     left: str
     right: str
@@ -128,7 +137,9 @@ class RankAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Multiverse:
-    """Hold the spread of every model, every pair of models, and how protocols agree about their order."""
+    """Hold the spread of every model, every pair of models, and how protocols agree about their
+    order.
+    """
 
     spreads: tuple[ScoreSpread, ...]
     duels: tuple[Duel, ...]
@@ -139,8 +150,8 @@ class Multiverse:
 class _Measured:
     """Hold the outcomes and the rows of a run whose numbers are shares of 1.
 
-    ``by_digest``: digest of a protocol → its outcome. ``firsts``: digest → that of the first protocol that it can't
-    differ from.
+    ``by_digest``: digest of a protocol → its outcome. ``firsts``: digest → that of the first
+    protocol that it can't differ from.
     """
 
     outcomes: Outcomes
@@ -189,7 +200,8 @@ def rank_agreement(rows: Sequence[Number]) -> list[RankAgreement]:
     for left, right in combinations(values, 2):
         shared = [key for key in values[left] if key in values[right]]
         models = len({model for _, _, model in shared})
-        # Fewer have no order to agree about; and of several groups of items there are several orders.
+        # Fewer have no order to agree about; and of several groups of items there are several
+        # orders.
         if models < 3 or len(shared) != models:
             continue
         from scipy.stats import kendalltau
@@ -205,8 +217,9 @@ def rank_agreement(rows: Sequence[Number]) -> list[RankAgreement]:
 class Condition:
     """Hold the mean over ``n`` items of the probability of each choice, in order.
 
-    ``human``: people's mean share; if it is known of some items, all means are over these. Choices are averaged by
-    their position, so that a condition says something only if its items have their choices in one order.
+    ``human``: people's mean share; if it is known of some items, all means are over these. Choices
+    are averaged by their position, so that a condition says something only if its items have their
+    choices in one order.
     """
 
     name: str
@@ -218,7 +231,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Hold one protocol's choice probabilities under two links, averaged per condition, and their fit to people.
+    """Hold one protocol's choice probabilities under two links, averaged per condition, and their
+    fit to people.
 
     ``softmax``: of the scores over ``temperature``. ``winner``: all to the best score, ties split.
     """
@@ -237,7 +251,8 @@ def distributions(
 ) -> Iterator[Distribution]:
     """Yield the distribution under each protocol that scores choices.
 
-    ``condition`` names a field of the items, or ``subject``; without it all items are one condition.
+    ``condition`` names a field of the items, or ``subject``; without it all items are one
+    condition.
     """
     for measurement in run.measurements.values():
         if measurement.scores is None:
@@ -397,14 +412,17 @@ def _condition_names(evidence: Evidence, condition: str | None) -> list[str]:
         if condition not in fields:
             listed_fields = ", ".join(sorted(fields)) or "none"
             raise UsageError(
-                f"item {item} has no field {condition!r} to average over; its fields: {listed_fields}, and subject"
+                f"item {item} has no field {condition!r} to average over; its fields: "
+                f"{listed_fields}, and subject"
             )
         names.append(fields[condition])
     return names
 
 
 def _means_by_position(shares: Floats, offsets: Integers, items: Integers) -> tuple[float, ...]:
-    """Return the mean share of the first choice, the second and so on, over ``items`` that have such a choice."""
+    """Return the mean share of the first choice, the second and so on, over ``items`` that have
+    such a choice.
+    """
     counts = np.diff(offsets)[items]
     starts = offsets[:-1][items]
     means = []

@@ -1,4 +1,6 @@
-"""Write the spread over protocols, duels of models, and how often a choice would be chosen as tables."""
+"""Write the spread over protocols, duels of models, and how often a choice would be chosen as
+tables.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
-    """Yield the spread over protocols, a table for each pair of models, and how protocols agree on the order."""
+    """Yield the spread over protocols, a table for each pair of models, and how protocols agree on
+    the order.
+    """
     yield Table(
         name="spreads",
         title="accuracy in % over protocols (means over items)",
@@ -133,7 +137,8 @@ def _conclusions(panel: Multiverse) -> Iterator[str]:
     most = max(spread.distinct for spread in panel.spreads)
     if most > 1:
         yield (
-            f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it is the greatest. "
+            f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it "
+            "is the greatest. "
             "Choose the protocol beforehand or on other items, or report the whole spread."
         )
 
@@ -141,12 +146,16 @@ def _conclusions(panel: Multiverse) -> Iterator[str]:
 def _order(ranks: Sequence[RankAgreement]) -> str:
     comparable = [pair for pair in ranks if not math.isnan(pair.tau)]
     if not comparable:
-        return "Of every two protocols, one gives all models the same value: their orders can't be compared."
+        return (
+            "Of every two protocols, one gives all models the same value: their orders can't be "
+            "compared."
+        )
     comparable.sort(key=lambda pair: pair.tau)
     worst = comparable[0]
     median = comparable[len(comparable) // 2]
     return (
-        f"Order of {worst.models} models: Kendall's τ between two protocols has the median {median.tau:.2f} over "
+        f"Order of {worst.models} models: Kendall's τ between two protocols has the median "
+        f"{median.tau:.2f} over "
         f"{len(comparable)} pairs; {worst.left} and {worst.right} agree least ({worst.tau:.2f})."
     )
 
@@ -200,7 +209,8 @@ def _verdict(duel: Duel) -> str:
     if duel.protocols > len(duel.measured):
         protocols = f"{len(duel.measured)} distinct protocols ({duel.protocols} in all)"
     verdict = (
-        f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under {agreement.even} of "
+        f"{left} is ahead under {agreement.left}, {right} under {agreement.right}, neither under "
+        f"{agreement.even} of "
         f"{protocols}; {percent(agreement.share)} % agree on the sign."
     )
     # A test over so few items says nothing, whatever its p.
@@ -209,7 +219,10 @@ def _verdict(duel: Duel) -> str:
             f"{verdict} {counted(items, 'item')} {are(items)} too few to call one of them better."
         )
     better = duel.significant()
-    verdict += f" After Holm's correction {left} is significantly better under {better[0]}, {right} under {better[1]}."
+    verdict += (
+        f" After Holm's correction {left} is significantly better under {better[0]}, {right} under "
+        f"{better[1]}."
+    )
     if agreement.left and agreement.right:
         verdict += " The conclusion depends on the protocol."
     return verdict
@@ -220,14 +233,17 @@ def distribution_tables(
 ) -> Iterator[Table]:
     """Yield a table for each protocol of ``run`` that scores choices.
 
-    ``temperature`` is that of the softmax; ``condition`` names a field of the items, over which shares are averaged.
+    ``temperature`` is that of the softmax; ``condition`` names a field of the items, over which
+    shares are averaged.
     """
     for distribution in distributions(run, temperature, condition):
         yield distribution_table(distribution)
 
 
 def distribution_table(distribution: Distribution) -> Table:
-    """Return a row for each condition and link: the mean probability of each choice, in the order of the choices."""
+    """Return a row for each condition and link: the mean probability of each choice, in the order
+    of the choices.
+    """
     conditions = distribution.conditions
     most = max((len(condition.softmax) for condition in conditions), default=0)
     columns = [Column("group"), Column("n", "count"), Column("link")]
@@ -280,4 +296,7 @@ def _fit(fit: Fit) -> str:
     correlation = "-"
     if not math.isnan(fit.correlation):
         correlation = f"{fit.correlation:.3f}"
-    return f"r = {correlation}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} choices"
+    return (
+        f"r = {correlation}, log-likelihood {fit.log_likelihood:.2f} nats over {fit.people:g} "
+        "choices"
+    )

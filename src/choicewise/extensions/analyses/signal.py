@@ -1,4 +1,5 @@
-"""Measure how well a number tells models apart, by signal and noise over checkpoints and by how items follow compute.
+"""Measure how well a number tells models apart, by signal and noise over checkpoints and by how
+items follow compute.
 
 Signal and noise are those of 2508.13144, the correlation of items with compute that of 2406.04391.
 """
@@ -46,8 +47,9 @@ _AVERAGED: Final = 5
 class Separation:
     """Hold the signal and the noise of a number.
 
-    ``signal``: the greatest difference of two models over their mean. ``noise``: the standard deviation (over n) of
-    checkpoints over theirs. ``snr``: signal / noise, with its bootstrap standard error ``se``.
+    ``signal``: the greatest difference of two models over their mean. ``noise``: the standard
+    deviation (over n) of checkpoints over theirs. ``snr``: signal / noise, with its bootstrap
+    standard error ``se``.
     """
 
     signal: float
@@ -59,10 +61,11 @@ class Separation:
 
 
 def separation(models: Floats, *checkpoints: Floats, draws: int = 1000) -> Separation:
-    """Return the signal of ``models`` and the noise of the ``checkpoints`` within each of several training runs.
+    """Return the signal of ``models`` and the noise of the ``checkpoints`` within each of several
+    training runs.
 
-    The error is that of redrawing models and checkpoints. It is NaN with too few of them: two models for the signal,
-    three checkpoints for the noise.
+    The error is that of redrawing models and checkpoints. It is NaN with too few of them: two
+    models for the signal, three checkpoints for the noise.
     """
     signal = _signal(models[None])
     noise = _noise([values[None] for values in checkpoints])
@@ -76,7 +79,8 @@ def separation(models: Floats, *checkpoints: Floats, draws: int = 1000) -> Separ
         for values in (models, *checkpoints):
             drawn.append(values[rng.integers(0, len(values), (draws, len(values)))])
         ratios = _ratio(_signal(drawn[0]), _noise(drawn[1:]))
-        # Half the width of the middle 68 %: draws of nearly equal checkpoints rule the standard deviation.
+        # Half the width of the middle 68 %: draws of nearly equal checkpoints rule the standard
+        # deviation.
         low, high = np.quantile(ratios, [0.16, 0.84], method="inverted_cdf").tolist()
         if math.isfinite(high):
             se = (high - low) / 2
@@ -91,7 +95,8 @@ def separation(models: Floats, *checkpoints: Floats, draws: int = 1000) -> Separ
 
 
 def decision_accuracy(small: Floats, large: Floats) -> float:
-    """Return the share of pairs of models that are in the same order by both values; NaN without a pair.
+    """Return the share of pairs of models that are in the same order by both values; NaN without a
+    pair.
 
     The first is greater in both or in neither, so that a tie counts as not greater.
     """
@@ -104,10 +109,11 @@ def decision_accuracy(small: Floats, large: Floats) -> float:
 
 
 def compute_correlations(scores: Floats, compute: Floats) -> Floats:
-    """Return Spearman's correlation of each item's score with ``compute`` over models, float64 [items].
+    """Return Spearman's correlation of each item's score with ``compute`` over models, float64
+    [items].
 
-    ``scores``: float64 [models, items]. It is NaN for an item with a missing score, or with one score of all models.
-    Raises UsageError for fewer than :data:`MODELS` models.
+    ``scores``: float64 [models, items]. It is NaN for an item with a missing score, or with one
+    score of all models. Raises UsageError for fewer than :data:`MODELS` models.
     """
     models, items = scores.shape
     if models < MODELS:
@@ -122,8 +128,8 @@ def compute_correlations(scores: Floats, compute: Floats) -> Floats:
 class Checkpoint:
     """Describe the training of a model by what its name says.
 
-    ``training``: the name without step and tokens. ``family``: without the size as well. ``step``, ``tokens`` that were
-    seen, and ``parameters`` are NaN if the name does not say them.
+    ``training``: the name without step and tokens. ``family``: without the size as well. ``step``,
+    ``tokens`` that were seen, and ``parameters`` are NaN if the name does not say them.
     """
 
     training: str
@@ -139,10 +145,12 @@ class Checkpoint:
 
 
 def parse_checkpoint(*names: str) -> Checkpoint:
-    """Return the checkpoint of a model with these names, by the first one that says a step or tokens.
+    """Return the checkpoint of a model with these names, by the first one that says a step or
+    tokens.
 
-    Names are read as ``step1000``, ``checkpoint-1000``, ``global_step1000``, ``iter_0001000``, ``ba1000``, ``step10k``,
-    ``stage1-step140000-tokens294B``, and with sizes as in ``pythia-160m`` and ``OLMo-2-7B``.
+    Names are read as ``step1000``, ``checkpoint-1000``, ``global_step1000``, ``iter_0001000``,
+    ``ba1000``, ``step10k``, ``stage1-step140000-tokens294B``, and with sizes as in ``pythia-160m``
+    and ``OLMo-2-7B``.
     """
     checkpoints = [_parse_name(name) for name in names if name]
     for checkpoint in checkpoints:
@@ -165,8 +173,8 @@ def checkpoint_of(manifest: Manifest) -> Checkpoint:
 class Training:
     """Describe the checkpoints of a training run, in order.
 
-    ``unit``: "step", or "tokens" if more names say these. ``at``: the progress of each checkpoint in this unit.
-    ``runs``: its index in a list of runs.
+    ``unit``: "step", or "tokens" if more names say these. ``at``: the progress of each checkpoint
+    in this unit. ``runs``: its index in a list of runs.
     """
 
     name: str
@@ -176,7 +184,9 @@ class Training:
 
 
 def trainings(manifests: Sequence[Manifest]) -> list[Training]:
-    """Return the training runs with :data:`STEPS` checkpoints or more; of several runs at one step the first counts."""
+    """Return the training runs with :data:`STEPS` checkpoints or more; of several runs at one step
+    the first counts.
+    """
     checkpoints: dict[str, dict[int, Checkpoint]] = {}
     for number, manifest in enumerate(manifests):
         checkpoint = checkpoint_of(manifest)
@@ -217,7 +227,8 @@ def _training(name: str, checkpoints: Mapping[int, Checkpoint]) -> Training:
 class Follows:
     """Hold the median and the quartiles of the items' correlations with compute.
 
-    ``items``: how many all models scored. An item with one score of all models follows nothing: its correlation is 0.
+    ``items``: how many all models scored. An item with one score of all models follows nothing: its
+    correlation is 0.
     """
 
     low: float
@@ -231,8 +242,8 @@ class Follows:
 class SignalRow:
     """Hold the signal of one protocol.
 
-    ``accuracy``: the decision accuracy of an earlier step of several training runs, NaN without them. ``chain``: the
-    digest of the protocol with metric acc, which the steps of a chain share.
+    ``accuracy``: the decision accuracy of an earlier step of several training runs, NaN without
+    them. ``chain``: the digest of the protocol with metric acc, which the steps of a chain share.
     """
 
     protocol: str
@@ -245,10 +256,12 @@ class SignalRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """Hold the signal of all protocols on one dataset, the protocol with the most signal for its noise first.
+    """Hold the signal of all protocols on one dataset, the protocol with the most signal for its
+    noise first.
 
-    ``trainings``: name → its steps, of which the last ``last`` are the noise. ``models``: the signal is over these.
-    ``step``: of the decision accuracy, None without one. ``notes``: what was left out, and what to beware of.
+    ``trainings``: name → its steps, of which the last ``last`` are the noise. ``models``: the
+    signal is over these. ``step``: of the decision accuracy, None without one. ``notes``: what was
+    left out, and what to beware of.
     """
 
     dataset: str
@@ -263,7 +276,9 @@ class Signal:
 
     @property
     def chains(self) -> list[list[SignalRow]]:
-        """Return the rows of every protocol that has several steps of the chain, in the order of the chain."""
+        """Return the rows of every protocol that has several steps of the chain, in the order of
+        the chain.
+        """
         steps: dict[str, list[SignalRow]] = {}
         for row in self.rows:
             if row.metric in CHAIN and row.follows is not None:
@@ -275,7 +290,9 @@ class Signal:
 
 
 def signals(runs: Sequence[Summary]) -> list[Signal]:
-    """Return the signal on every dataset with the checkpoints of a training run; UsageError if there is none."""
+    """Return the signal on every dataset with the checkpoints of a training run; UsageError if
+    there is none.
+    """
     datasets: dict[str, list[Summary]] = {}
     for run in runs:
         datasets.setdefault(run.manifest.dataset.digest, []).append(run)
@@ -299,7 +316,8 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
         names = list(dict.fromkeys(run.manifest.model.name for run in runs))
         reason = f"no name says a step: {listed(names)}"
     raise UsageError(
-        f"noise needs {STEPS} or more checkpoints of a training run on the same data, and {reason}; "
+        f"noise needs {STEPS} or more checkpoints of a training run on the same data, and "
+        f"{reason}; "
         "a step is read from names such as ORG/NAME@step1000 or run/checkpoint-1000"
     )
 
@@ -329,7 +347,9 @@ def _parse_name(name: str) -> Checkpoint:
 
 
 def _take_number(pattern: re.Pattern[str], name: str) -> tuple[str, float]:
-    """Return the name without what the pattern finds, and the number in it; NaN if it finds nothing."""
+    """Return the name without what the pattern finds, and the number in it; NaN if it finds
+    nothing.
+    """
     match = pattern.search(name)
     if match is None:
         return name, math.nan
@@ -340,7 +360,9 @@ def _take_number(pattern: re.Pattern[str], name: str) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Hold the number and the outcome of the runs that measured the same items under one protocol, by run."""
+    """Hold the number and the outcome of the runs that measured the same items under one protocol,
+    by run.
+    """
 
     name: str
     protocol: Protocol
@@ -379,7 +401,8 @@ def _signals(runs: Sequence[Summary], chosen: Sequence[Training]) -> Signal:
         tokenizers = measured.tokenizer_count()
         if is_per_token and tokenizers > 1:
             notes.append(
-                f"{measured.name} is left out: the checkpoints have {tokenizers} tokenizers, and numbers per token do "
+                f"{measured.name} is left out: the checkpoints have {tokenizers} tokenizers, and "
+                "numbers per token do "
                 "not compare across them; bits per byte (metric bpb) do"
             )
             continue
@@ -426,9 +449,11 @@ def _snr_or_least(row: SignalRow) -> float:
 def _members(
     runs: Sequence[Summary], checkpoints: Sequence[Checkpoint], chosen: Sequence[Training]
 ) -> dict[str, list[int]]:
-    """Return the members that the signal is over, by name; the mean of a member's runs is its number.
+    """Return the members that the signal is over, by name; the mean of a member's runs is its
+    number.
 
-    They are training runs with their last checkpoints and all other models, or each checkpoint of a training run alone.
+    They are training runs with their last checkpoints and all other models, or each checkpoint of a
+    training run alone.
     """
     members = {training.name: list(training.runs[-_AVERAGED:]) for training in chosen}
     in_trainings: set[int] = set()
@@ -447,7 +472,8 @@ def _members(
 
 
 def _protocols(runs: Sequence[Summary], notes: list[str]) -> list[_Measured]:
-    """Return for each protocol the runs that measured the same items, the selection that most of them share.
+    """Return for each protocol the runs that measured the same items, the selection that most of
+    them share.
 
     The runs that measured other items are added to ``notes``.
     """
@@ -486,7 +512,9 @@ def _protocols(runs: Sequence[Summary], notes: list[str]) -> list[_Measured]:
 
 
 def _early_step(chosen: Sequence[Training]) -> float | None:
-    """Return the step that all of several training runs have, the latest up to half of the shortest one."""
+    """Return the step that all of several training runs have, the latest up to half of the shortest
+    one.
+    """
     if len(chosen) < 2 or len({training.unit for training in chosen}) > 1:
         return None
     shared = set(chosen[0].at)
@@ -503,7 +531,9 @@ def _accuracy(
     members: Mapping[str, Sequence[int]],
     step: float,
 ) -> float:
-    """Return how well the numbers at ``step`` of several training runs predict the order at their ends."""
+    """Return how well the numbers at ``step`` of several training runs predict the order at their
+    ends.
+    """
     early_values = []
     late_values = []
     for training in chosen:
@@ -516,7 +546,9 @@ def _accuracy(
 
 
 def _compute(checkpoints: Sequence[Checkpoint]) -> dict[int, float]:
-    """Return the training compute of the largest family, but for a factor, by index; nothing if it is unknown."""
+    """Return the training compute of the largest family, but for a factor, by index; nothing if it
+    is unknown.
+    """
     families: dict[str, dict[int, Checkpoint]] = {}
     for number, checkpoint in enumerate(checkpoints):
         families.setdefault(checkpoint.family, {})[number] = checkpoint
@@ -552,7 +584,9 @@ def _compute_of_family(family: Mapping[int, Checkpoint]) -> dict[int, float]:
 
 
 def _follows(measured: _Measured, compute: Mapping[int, float], higher: bool) -> Follows | None:
-    """Correlate the credit of items with compute; ``higher``: more credit is better. None with too few models."""
+    """Correlate the credit of items with compute; ``higher``: more credit is better. None with too
+    few models.
+    """
     runs = [run for run in compute if run in measured.outcomes]
     if len(runs) < MODELS:
         return None
@@ -574,21 +608,26 @@ def _follows(measured: _Measured, compute: Mapping[int, float], higher: bool) ->
 
 def _warnings(rows: Sequence[SignalRow], is_alone: bool) -> list[str]:
     lines = [
-        "the signal is a range: it grows with the number of models; the noise holds the trend of the last steps"
+        "the signal is a range: it grows with the number of models; the noise holds the trend of "
+        "the last steps"
     ]
     if is_alone:
         lines.append(
-            "there is one training run: its signal is over its own checkpoints, so how far training moved it"
+            "there is one training run: its signal is over its own checkpoints, so how far "
+            "training moved it"
         )
     if any(row.metric == "logprob" for row in rows):
         lines.append(
-            "log-probabilities near 0 make noise over a mean as large as one likes: take bits per byte"
+            "log-probabilities near 0 make noise over a mean as large as one likes: take bits per "
+            "byte"
         )
     return lines
 
 
 def _signal(models: Floats) -> Floats:
-    """Return the signal of every draw, for ``models`` [draws, models]; NaN for fewer than two models."""
+    """Return the signal of every draw, for ``models`` [draws, models]; NaN for fewer than two
+    models.
+    """
     if models.shape[1] < 2:
         return np.full(len(models), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -596,7 +635,8 @@ def _signal(models: Floats) -> Floats:
 
 
 def _noise(checkpoints: Sequence[Floats]) -> Floats:
-    """Return the noise of every draw, for the checkpoints of training runs, [draws, checkpoints] each.
+    """Return the noise of every draw, for the checkpoints of training runs, [draws, checkpoints]
+    each.
 
     It is NaN without a training run of :data:`STEPS` checkpoints.
     """

@@ -1,4 +1,6 @@
-"""Write signal and noise as tables: the protocols with the most signal first, and the chain of metrics."""
+"""Write signal and noise as tables: the protocols with the most signal first, and the chain of
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ CHAIN: Final = (
 
 
 def tables(runs: Sequence[Summary]) -> list[Table]:
-    """Return the protocols of each dataset of ``runs``, those with the most signal for their noise first."""
+    """Return the protocols of each dataset of ``runs``, those with the most signal for their noise
+    first.
+    """
     of_all: list[Table] = []
     for report in signals(runs):
         of_all.extend(signal_tables(report))
@@ -53,7 +57,9 @@ def tables(runs: Sequence[Summary]) -> list[Table]:
 
 
 def signal_tables(report: Signal) -> list[Table]:
-    """Return the protocols with the most signal for their noise first, and the chains of metrics if there are any."""
+    """Return the protocols with the most signal for their noise first, and the chains of metrics if
+    there are any.
+    """
     training_runs = []
     for name, steps in report.trainings.items():
         checkpoints = counted(len(steps), "checkpoint")
@@ -118,6 +124,7 @@ def _chain_table(chains: Sequence[Sequence[SignalRow]]) -> Table:
         columns=CHAIN,
         rows=rows,
         notes=[
-            "each metric is made of the one before it; what wrong choices and the threshold add hides the trend"
+            "each metric is made of the one before it; what wrong choices and the threshold add "
+            "hides the trend"
         ],
     )

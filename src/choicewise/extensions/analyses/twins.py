@@ -1,7 +1,8 @@
-"""Compare two models that were sent the same tokens: changed answers, divergence of the choices, lost log-probability.
+"""Compare two models that were sent the same tokens: changed answers, divergence of the choices,
+lost log-probability.
 
-Made for a model and its quantised twin, whose scores can agree while many answers change (Dutta et al. 2024, "Accuracy
-is Not All You Need").
+Made for a model and its quantised twin, whose scores can agree while many answers change (Dutta et
+al. 2024, "Accuracy is Not All You Need").
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from choicewise.scoring.significance import Difference, lost_per_token, mean_of_
 class Changed:
     """Count the items, among the ``n`` that both models predict, whose prediction is ``changed``.
 
-    ``share``: with Wilson's 95 % interval. ``right_to_wrong``: those that lose credit from left to right;
-    ``wrong_to_right``: those that gain some. The others go from one wrong answer to another.
+    ``share``: with Wilson's 95 % interval. ``right_to_wrong``: those that lose credit from left to
+    right; ``wrong_to_right``: those that gain some. The others go from one wrong answer to another.
     """
 
     n: int
@@ -49,12 +50,13 @@ class Changed:
 class Twins:
     """Hold how far the right model parts from the left one; a figure that is not defined is None.
 
-    ``flips``: of items with several choices. ``divergence``: mean over items of KL(left ‖ right) of their choices in
-    nats, if the protocol has scores; each distribution is the softmax of the scores at the protocol's temperature.
-    ``lost_right``, ``lost_all``: mean of log p(left) - log p(right) per scored token, in nats, of the right answers and
-    of all choices, if the protocol observes one log-likelihood of each choice. The tokens are the data's and no samples
-    of the left model, so that this mean estimates no KL divergence and may be negative. Intervals (95 %) and missing
-    items are those of a paired difference.
+    ``flips``: of items with several choices. ``divergence``: mean over items of KL(left ‖ right) of
+    their choices in nats, if the protocol has scores; each distribution is the softmax of the
+    scores at the protocol's temperature. ``lost_right``, ``lost_all``: mean of log p(left) - log
+    p(right) per scored token, in nats, of the right answers and of all choices, if the protocol
+    observes one log-likelihood of each choice. The tokens are the data's and no samples of the left
+    model, so that this mean estimates no KL divergence and may be negative. Intervals (95 %) and
+    missing items are those of a paired difference.
     """
 
     flips: Changed | None

@@ -12,7 +12,9 @@ from choicewise.util.text import counted, interval, percent
 
 
 def twin_lines(comparison: Comparison, twins: Twins) -> Iterator[str]:
-    """Yield flips, divergence of the choices and log-probability lost per token, unless both sides are one model."""
+    """Yield flips, divergence of the choices and log-probability lost per token, unless both sides
+    are one model.
+    """
     if comparison.verdict == "same measurement":
         return
     yield "as twins: both were asked the same tokens"
@@ -33,7 +35,8 @@ def _flips(flips: Changed) -> str:
     share = f"{percent(flips.share)} % [{interval_text}] of {counted(flips.n, 'item')}"
     between_wrong = flips.changed - flips.right_to_wrong - flips.wrong_to_right
     return (
-        f"{share}: {flips.right_to_wrong:,} right to wrong, {flips.wrong_to_right:,} wrong to right, "
+        f"{share}: {flips.right_to_wrong:,} right to wrong, {flips.wrong_to_right:,} wrong to "
+        "right, "
         f"{between_wrong:,} wrong to wrong"
     )
 

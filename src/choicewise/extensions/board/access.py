@@ -34,7 +34,8 @@ LONGEST_TARGET: Final = 4096
 
 HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
+        "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri "
+        "'none'; "
         "frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -52,12 +53,14 @@ _COOKIE: Final = "choicewise"
 
 
 class AccessMiddleware:
-    """Refuse what the rules of ``access`` do not let through, and add :data:`HEADERS` to every answer.
+    """Refuse what the rules of ``access`` do not let through, and add :data:`HEADERS` to every
+    answer.
 
     ``request.state.reads`` says whether the sender of a submission may read the board as well.
     """
 
-    # Starlette's own TrustedHostMiddleware can't let every IP address through, as a server on 0.0.0.0 must.
+    # Starlette's own TrustedHostMiddleware can't let every IP address through, as a server on
+    # 0.0.0.0 must.
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -150,12 +153,18 @@ class AccessMiddleware:
             return None
         if _is_among(access.token or "", request.query_params.getlist("token")):
             return self._enter(request)
-        words = "This board needs its token: add ?token=TOKEN to the address once, or send Authorization: Bearer TOKEN."
+        words = (
+            "This board needs its token: add ?token=TOKEN to the address once, or send "
+            "Authorization: Bearer TOKEN."
+        )
         return refusal(request, 401, words, {**AUTHENTICATE, "cache-control": "no-store"})
 
     def _enter(self, request: Request) -> Response:
-        """Remember the reader with the token by a cookie, and go on to the address without the token."""
-        # By a page and not by a redirect: a browser that comes from another site keeps the cookie back on a redirect.
+        """Remember the reader with the token by a cookie, and go on to the address without the
+        token.
+        """
+        # By a page and not by a redirect: a browser that comes from another site keeps the cookie
+        # back on a redirect.
         from starlette.responses import HTMLResponse
 
         pairs = [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
@@ -222,8 +231,8 @@ SUBMIT: Final = "CHOICEWISE_SUBMIT_TOKEN"
 def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
     """Return the token in ``file``, else in the environment's ``variable``; None if there is none.
 
-    Raises UsageError for a file that can't be read, and for a token that is too short or no line of plain characters;
-    its message does not tell the token.
+    Raises UsageError for a file that can't be read, and for a token that is too short or no line of
+    plain characters; its message does not tell the token.
     """
     if file is None:
         where = f"the variable {variable}"
@@ -253,7 +262,8 @@ def read_token(file: Path | None, variable: str = VARIABLE) -> str | None:
 def stored_token(file: Path) -> tuple[str, bool]:
     """Return the token in ``file``, a random one if there is no file, and whether it is new.
 
-    Only whoever runs the board can read the file. Raises UsageError for a file that others can read.
+    Only whoever runs the board can read the file. Raises UsageError for a file that others can
+    read.
     """
     if os.path.lexists(file):
         mode = file.lstat().st_mode
@@ -284,9 +294,9 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 class Access:
     """Hold who may read a board, and who may submit.
 
-    ``hosts``: the names, in lower case, by which the server may be called. ``anywhere``: any IP address as well, which
-    no foreign page can take for its own. ``token``: that of readers, None if everybody may read. ``submit``: that of
-    submitters, None if nobody submits.
+    ``hosts``: the names, in lower case, by which the server may be called. ``anywhere``: any IP
+    address as well, which no foreign page can take for its own. ``token``: that of readers, None if
+    everybody may read. ``submit``: that of submitters, None if nobody submits.
     """
 
     hosts: frozenset[str]
@@ -320,7 +330,9 @@ class Access:
 def access(
     host: str, names: Iterable[str] = (), token: str | None = None, submit: str | None = None
 ) -> Access:
-    """Return the access to a server that listens on ``host`` and is called by further ``names`` as well."""
+    """Return the access to a server that listens on ``host`` and is called by further ``names`` as
+    well.
+    """
     bound = host.lower().strip("[]")
     hosts = {*_LOOPBACK, bound}
     hosts.update(name.lower() for name in names)
@@ -331,7 +343,9 @@ def access(
 
 
 def same_token(candidate: str, token: str) -> bool:
-    """Check that ``candidate`` is the ``token``, in a time that does not tell how much of it is right."""
+    """Check that ``candidate`` is the ``token``, in a time that does not tell how much of it is
+    right.
+    """
     # The digests have one length, as the comparison takes as long as its arguments are.
     return hmac.compare_digest(_digest(candidate), _digest(token))
 
@@ -345,7 +359,9 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str | None:
-    """Return the host in a ``Host`` header, in lower case, without port and brackets; None if it is no host."""
+    """Return the host in a ``Host`` header, in lower case, without port and brackets; None if it is
+    no host.
+    """
     parts = _HOST.fullmatch(header)
     if parts is None:
         return None

@@ -1,4 +1,6 @@
-"""Connections to the board: a request has to arrive in time, and too many at once are told when to ask again."""
+"""Connections to the board: a request has to arrive in time, and too many at once are told when to
+ask again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 ARRIVAL = 10.0
-"""Seconds in which a request has to arrive, from the beginning of its connection or its first byte on."""
+"""Seconds in which a request has to arrive, from the beginning of its connection or its first byte
+on.
+"""
 
 CONNECTIONS = 200
 """Connections at once; further ones get 503."""

@@ -14,7 +14,8 @@ from choicewise.util.text import counted
 
 
 def write_files(folders: Sequence[Path], out: Path, metrics: Sequence[str]) -> Iterator[str]:
-    """Write the board of all runs below ``folders`` into ``out``; yield what runs lack, and what was written.
+    """Write the board of all runs below ``folders`` into ``out``; yield what runs lack, and what
+    was written.
 
     Raises UsageError if ``out`` holds something else, and StoreError if nothing can be written.
     """
@@ -32,4 +33,7 @@ def write_files(folders: Sequence[Path], out: Path, metrics: Sequence[str]) -> I
     first = write_board(snapshot, out)
     models = counted(len(snapshot.board.models), "model")
     runs = counted(len(snapshot.board.runs), "run")
-    yield f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server can show {out}"
+    yield (
+        f"wrote {first}, the board of {models} and {runs}; it opens from disk, and any web server "
+        f"can show {out}"
+    )

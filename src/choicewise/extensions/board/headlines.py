@@ -1,4 +1,6 @@
-"""Build the table that the board opens on: models by headline protocols, with their means and the ranks of these."""
+"""Build the table that the board opens on: models by headline protocols, with their means and the
+ranks of these.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ from choicewise.results.outcomes import Outcomes
 class HeadlineLine:
     """Hold a model with its cells by the ids of the columns.
 
-    ``mean``: of its numbers in all columns, NaN if it lacks one. ``rank``: by the mean, with its bounds if they are
-    known. ``flips``, ``net``: the means of its columns that were measured in other orders, None if none was.
+    ``mean``: of its numbers in all columns, NaN if it lacks one. ``rank``: by the mean, with its
+    bounds if they are known. ``flips``, ``net``: the means of its columns that were measured in
+    other orders, None if none was.
     """
 
     line: Line
@@ -48,7 +51,8 @@ class HeadlineLine:
 class Headlines(Sorted):
     """Hold a column for every part of the data, and the models with a cell in one of them.
 
-    They are sorted by the mean if the view asks for nothing else. ``titles``: the names of the columns.
+    They are sorted by the mean if the view asks for nothing else. ``titles``: the names of the
+    columns.
     """
 
     titles: tuple[str, ...]
@@ -72,8 +76,8 @@ def headlines(
 
     ``means``: the ranges of ranks by the ids of the columns, as far as they are known.
     """
-    # The choice of columns goes by all that the view allows, as does every rank: models and numbers that the view hides
-    # are left out afterwards, so that hiding one changes no other number.
+    # The choice of columns goes by all that the view allows, as does every rank: models and numbers
+    # that the view hides are left out afterwards, so that hiding one changes no other number.
     columns = _columns(board, view)
     table = _matrix(board, columns, ())
     chosen = []
@@ -140,7 +144,9 @@ def _visible_cells(line: Line, ids: Sequence[str], view: View) -> dict[str, Cell
 
 
 def lead_sentence(table: Headlines) -> str:
-    """Return who leads the table, and if that is significant; an empty text if no two models have a rank."""
+    """Return who leads the table, and if that is significant; an empty text if no two models have a
+    rank.
+    """
     ranked = [line for line in table.lines if line.rank is not None]
     if len(ranked) < 2:
         return ""
@@ -176,7 +182,9 @@ def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:
 
 
 def _mean_flips(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
-    """Return the mean share of pairs of orders that flip, and net of repeats, over the protocols that have them."""
+    """Return the mean share of pairs of orders that flip, and net of repeats, over the protocols
+    that have them.
+    """
     flips = []
     net = []
     for cell in cells:
@@ -224,7 +232,8 @@ Members = frozenset[tuple[str, str]]
 
 
 class MeanRanges:
-    """Remember the ranges of ranks by means, as long as the same runs have a number in their columns.
+    """Remember the ranges of ranks by means, as long as the same runs have a number in their
+    columns.
 
     Several threads may use it.
     """
@@ -241,7 +250,9 @@ class MeanRanges:
             self._wanted = list(dict.fromkeys([columns, *self._wanted]))[:_MOST]
 
     def get(self, board: Board, columns: tuple[str, ...]) -> Ranges:
-        """Return the ranges of these columns, computed if they are not known; that can take a minute."""
+        """Return the ranges of these columns, computed if they are not known; that can take a
+        minute.
+        """
         members = _members(board, columns)
         with self._lock:
             remembered = self._ranges.get(columns)
@@ -268,7 +279,9 @@ class MeanRanges:
         return ranges_of_board
 
     def compute_next(self, board: Board) -> bool:
-        """Compute the ranges of the table as it is first seen, or of a wanted one; return False if none lacks."""
+        """Compute the ranges of the table as it is first seen, or of a wanted one; return False if
+        none lacks.
+        """
         ids = {column.id for column in board.columns}
         with self._lock:
             wanted = [headlines(board, View()).measured, *self._wanted]
@@ -291,7 +304,9 @@ def _key(column: Column) -> _Key:
 
 
 def _columns(board: Board, view: View) -> dict[_Key, Column]:
-    """Return the columns that may be headlines; of several with other texts the one of the most numbers."""
+    """Return the columns that may be headlines; of several with other texts the one of the most
+    numbers.
+    """
     columns: dict[_Key, Column] = {}
     for column in board.columns:
         if column.share and not column.group and view.wants(column):
@@ -302,7 +317,9 @@ def _columns(board: Board, view: View) -> dict[_Key, Column]:
 
 
 def _matrix(board: Board, columns: Mapping[_Key, Column], outcomes: Sequence[Outcomes]) -> Matrix:
-    """Return the table of the numbers in these columns, in which lines stand for models: several may have one name."""
+    """Return the table of the numbers in these columns, in which lines stand for models: several
+    may have one name.
+    """
     ids = {column.id for column in columns.values()}
     rows = []
     for line in board.lines:

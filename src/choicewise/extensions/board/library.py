@@ -49,10 +49,11 @@ REFRESH: Final = 1.0
 
 
 class Library:
-    """Hold the runs below ``folders``, with the numbers of further ``metrics`` if their protocols can have these.
+    """Hold the runs below ``folders``, with the numbers of further ``metrics`` if their protocols
+    can have these.
 
-    A thread looks for runs, has them read by a process with limits, and computes what takes long. The
-    :class:`Snapshot` of the moment is there at once.
+    A thread looks for runs, has them read by a process with limits, and computes what takes long.
+    The :class:`Snapshot` of the moment is there at once.
     """
 
     def __init__(
@@ -132,7 +133,10 @@ class Library:
 
     def _fail(self, error: Exception) -> None:
         """Say on the board what goes wrong, until it goes well; the numbers stay as they were."""
-        words = f"the board can't follow its folders ({type(error).__name__}) and shows what it last read"
+        words = (
+            f"the board can't follow its folders ({type(error).__name__}) and shows what it last "
+            "read"
+        )
         problems = (*self._problems, words)
         if self._snapshot.problems != problems:
             number = self._snapshot.number + 1
@@ -142,7 +146,9 @@ class Library:
         self._wake.wait(self._pause)
 
     def _step(self) -> bool:
-        """Do one thing: read a run, show what changed, or compute the ranges of a column; False with nothing to do."""
+        """Do one thing: read a run, show what changed, or compute the ranges of a column; False
+        with nothing to do.
+        """
         waiting = self._waiting_run()
         is_due = waiting is None or time.monotonic() - self._published >= REFRESH
         current = self._snapshot.board
@@ -229,7 +235,9 @@ class Library:
 
 
 def read_snapshot(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Snapshot:
-    """Return what is known of the runs below ``folders`` once all are read; StoreError for a folder that has none."""
+    """Return what is known of the runs below ``folders`` once all are read; StoreError for a folder
+    that has none.
+    """
     library = Library(folders, metrics=metrics)
     try:
         library.catch_up()
@@ -249,7 +257,8 @@ def read_snapshot(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Snaps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedThere:
-    """Hold the protocols, the data and the part of them that runs of a board have in common, as a sweep takes them.
+    """Hold the protocols, the data and the part of them that runs of a board have in common, as a
+    sweep takes them.
 
     ``runs``: how many say so, 0 if none does.
     """
@@ -263,10 +272,11 @@ class AskedThere:
 
 
 def asked_there(folder: Path) -> AskedThere:
-    """Return what the runs of the board in ``folder`` have in common, as far as every model can be evaluated so.
+    """Return what the runs of the board in ``folder`` have in common, as far as every model can be
+    evaluated so.
 
-    It is about runs on data of their own or about runs on the benchmarks' data, whichever are in the majority. Runs of
-    logs, of data that are gone, and of data with a mapping do not count.
+    It is about runs on data of their own or about runs on the benchmarks' data, whichever are in
+    the majority. Runs of logs, of data that are gone, and of data with a mapping do not count.
     """
     process = RunProcess()
     try:
@@ -472,8 +482,9 @@ class Discovery:
 def discover(folders: Sequence[Path]) -> Discovery:
     """Find every folder with a manifest at or below ``folders``, at any depth.
 
-    What is inside a run folder belongs to it, and hidden folders are not looked into. A run is named after the path
-    below the folder that was given, so that nothing else of the disk is told; one below two of them after the first.
+    What is inside a run folder belongs to it, and hidden folders are not looked into. A run is
+    named after the path below the folder that was given, so that nothing else of the disk is told;
+    one below two of them after the first.
     """
     problems: list[str] = []
     places: dict[str, Place] = {}
@@ -500,7 +511,9 @@ def discover(folders: Sequence[Path]) -> Discovery:
 
 
 def _runs(folder: Path, root: str, problems: list[str]) -> Iterator[tuple[Path, Stamp]]:
-    """Yield the run folders with the stamps of their manifests; ``problems`` gets those that can't be looked into."""
+    """Yield the run folders with the stamps of their manifests; ``problems`` gets those that can't
+    be looked into.
+    """
     waiting = [folder]
     while waiting:
         path = waiting.pop()
@@ -530,8 +543,8 @@ BUDGET: Final = 384_000_000
 class Decisions:
     """Remember the outcomes of runs; the least recently used go first. Several threads may use it.
 
-    ``read`` returns outcomes that were forgotten, or None if they are gone. Runs on the same items share one table of
-    them.
+    ``read`` returns outcomes that were forgotten, or None if they are gone. Runs on the same items
+    share one table of them.
     """
 
     def __init__(self, read: Callable[[ListedRun], Outcomes | None], budget: int = BUDGET) -> None:
@@ -551,7 +564,9 @@ class Decisions:
             return outcomes
 
     def get(self, run: ListedRun) -> Outcomes | None:
-        """Return the outcomes of a run, read again if they were forgotten; None if they can't be read any more."""
+        """Return the outcomes of a run, read again if they were forgotten; None if they can't be
+        read any more.
+        """
         with self._lock:
             outcomes = self._cache.get((run.id, run.version))
             if outcomes is not None:

@@ -25,7 +25,9 @@ from choicewise.results.rows import chosen_part
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Name the data that numbers are about: the sha256 of the dataset, and in words the selected part of it."""
+    """Name the data that numbers are about: the sha256 of the dataset, and in words the selected
+    part of it.
+    """
 
     data: str
     selection: str
@@ -54,8 +56,8 @@ class Key:
 class Column:
     """Describe a column.
 
-    ``p``: the short id of the protocol. ``n``: how many items it has. ``chance``: the expected value of guessing.
-    ``measured``: how many numbers it has.
+    ``p``: the short id of the protocol. ``n``: how many items it has. ``chance``: the expected
+    value of guessing. ``measured``: how many numbers it has.
     """
 
     key: Key
@@ -84,7 +86,9 @@ class Column:
 
     @property
     def headline(self) -> bool:
-        """Check that it is the first number of its entry in the catalogue, or unknown to the catalogue."""
+        """Check that it is the first number of its entry in the catalogue, or unknown to the
+        catalogue.
+        """
         return self.share and is_headline(self.protocol)
 
     @property
@@ -130,8 +134,8 @@ class Artefact:
 class Orders:
     """Hold what other orders of the options change under a protocol.
 
-    ``flips``: the share of pairs of orders with another likeliest choice. ``net``: less those of requests that were
-    sent twice, None if none was.
+    ``flips``: the share of pairs of orders with another likeliest choice. ``net``: less those of
+    requests that were sent twice, None if none was.
     """
 
     protocol: str
@@ -143,12 +147,13 @@ class Orders:
 class ListedRun:
     """Describe one run folder at one moment.
 
-    ``id``: its name in addresses, which does not change while the run grows. ``label``: the folder below the served
-    one. ``version``: the sha256 of its manifest. ``reason``: why the run is not read, in words. ``manifest``: None if
-    it can't be read; without blocks, which a board has no use for and which take memory. ``computed``: the id ``#R`` of
-    the model as it was computed. ``rows`` are not ranked; only complete runs have them and ``artefacts``. ``notes``:
-    which of its protocols can't have which metrics of the board. ``orders``: of the protocols that were measured in
-    other orders.
+    ``id``: its name in addresses, which does not change while the run grows. ``label``: the folder
+    below the served one. ``version``: the sha256 of its manifest. ``reason``: why the run is not
+    read, in words. ``manifest``: None if it can't be read; without blocks, which a board has no use
+    for and which take memory. ``computed``: the id ``#R`` of the model as it was computed. ``rows``
+    are not ranked; only complete runs have them and ``artefacts``. ``notes``: which of its
+    protocols can't have which metrics of the board. ``orders``: of the protocols that were measured
+    in other orders.
     """
 
     id: str
@@ -176,8 +181,8 @@ class ListedRun:
 class Cell:
     """Hold a number of a line in a column with its rank, or say in words why there is none.
 
-    ``rank`` is among all numbers of the column, visible or not; equal numbers share a rank, and a number over far fewer
-    items than another has none.
+    ``rank`` is among all numbers of the column, visible or not; equal numbers share a rank, and a
+    number over far fewer items than another has none.
     """
 
     run: ListedRun
@@ -202,8 +207,8 @@ class Cell:
 class Spread:
     """Hold how far the numbers of a model on one part of the data lie apart (shares of 1).
 
-    ``n`` numbers were measured of the ``of`` that most models have. Median, lowest and highest are NaN unless it has
-    them all, because a median over other numbers is another one.
+    ``n`` numbers were measured of the ``of`` that most models have. Median, lowest and highest are
+    NaN unless it has them all, because a median over other numbers is another one.
     """
 
     median: float
@@ -217,8 +222,8 @@ class Spread:
 class Line:
     """Hold a model, the runs of it that can share a line, and its cells by the id of their column.
 
-    ``told_apart``: the id ``#R`` if several lines have a model of that name, and the run folder if they agree in that
-    as well. ``spreads``: by the id of the part of the data.
+    ``told_apart``: the id ``#R`` if several lines have a model of that name, and the run folder if
+    they agree in that as well. ``spreads``: by the id of the part of the data.
     """
 
     id: str
@@ -248,7 +253,9 @@ class Board:
 
 
 def board(runs: Sequence[ListedRun]) -> Board:
-    """Return the board of ``runs``. A run that could not be read has no cells; it says why in ``reason``."""
+    """Return the board of ``runs``. A run that could not be read has no cells; it says why in
+    ``reason``.
+    """
     numbers: dict[Key, list[_RunNumber]] = {}
     without_number: list[tuple[Key, ListedRun]] = []
     first_of_key: dict[Key, tuple[ListedRun, str]] = {}
@@ -267,7 +274,8 @@ def board(runs: Sequence[ListedRun]) -> Board:
         state = run.state
         if state is State.READ:
             state = State.INCOMPLETE
-        # Without its texts nobody knows which of several columns the number will be in, so that it waits in all.
+        # Without its texts nobody knows which of several columns the number will be in, so that it
+        # waits in all.
         for key_of_column in keys_without_texts.get(key, [key]):
             of_column = cells.setdefault(key_of_column, {})
             of_column.setdefault(run.id, Cell(run, None, str(state)))
@@ -294,7 +302,9 @@ def board(runs: Sequence[ListedRun]) -> Board:
 
 @dataclass(frozen=True)
 class _RunNumber:
-    """Hold one number of a run, or None for one that it does not have yet, with the key of its column."""
+    """Hold one number of a run, or None for one that it does not have yet, with the key of its
+    column.
+    """
 
     key: Key
     protocol: str
@@ -364,7 +374,9 @@ def _column(key: Key, run: ListedRun, name: str, members: Sequence[_RunNumber]) 
 
 
 def _family(protocol: Protocol) -> str:
-    """Return the family of a protocol, or for numbers that are no shares of 1 their metric, unit and direction."""
+    """Return the family of a protocol, or for numbers that are no shares of 1 their metric, unit
+    and direction.
+    """
     metric = METRICS[protocol.metric]
     if metric.share:
         return family(protocol)
@@ -372,7 +384,9 @@ def _family(protocol: Protocol) -> str:
 
 
 def _ordered(columns: Sequence[Column]) -> list[Column]:
-    """Order columns by part of the data, that of the most numbers first, then by family, that of the most headlines."""
+    """Order columns by part of the data, that of the most numbers first, then by family, that of
+    the most headlines.
+    """
     datasets: dict[Part, str] = {}
     most: Counter[Part] = Counter()
     for column in columns:
@@ -395,7 +409,9 @@ def _ordered(columns: Sequence[Column]) -> list[Column]:
 def _lines(
     runs: Sequence[ListedRun], cells_of_runs: Mapping[str, Mapping[str, Cell]]
 ) -> Iterator[Line]:
-    """Yield the lines: runs of one model as it was computed share a line, unless they have cells in one column."""
+    """Yield the lines: runs of one model as it was computed share a line, unless they have cells in
+    one column.
+    """
     by_model: dict[tuple[str, str], list[ListedRun]] = {}
     for run in runs:
         if cells_of_runs[run.id]:
@@ -432,7 +448,9 @@ def _lines(
 
 
 def _panels(lines: Sequence[Line], parts: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return for each part of the data the columns that most lines have together; ties go to the larger set."""
+    """Return for each part of the data the columns that most lines have together; ties go to the
+    larger set.
+    """
     counts_of_parts: dict[str, Counter[frozenset[str]]] = {}
     for line in lines:
         measured: dict[str, set[str]] = {}
@@ -469,7 +487,9 @@ def _spreads(
 
 
 Ranges = Mapping[str, tuple[int, int]]
-"""Best and worst rank that tests of all pairs leave open, by the id of the run; empty without rivals."""
+"""Best and worst rank that tests of all pairs leave open, by the id of the run; empty without
+rivals.
+"""
 
 
 def outcomes_under(outcomes: Outcomes, protocol: str, model: str) -> Outcomes:
@@ -479,7 +499,9 @@ def outcomes_under(outcomes: Outcomes, protocol: str, model: str) -> Outcomes:
 
 
 def rank_ranges(cells: Mapping[str, Cell], outcomes: Mapping[str, Outcomes]) -> Ranges:
-    """Return the ranges for the numbers in ``cells``; ``outcomes``: what was decided of every item, both by run."""
+    """Return the ranges for the numbers in ``cells``; ``outcomes``: what was decided of every item,
+    both by run.
+    """
     rows = []
     runs = []
     for run_id, cell in cells.items():
@@ -500,7 +522,9 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Name a run folder: ``id`` in addresses, ``label`` as people see it, and the stamp of its manifest."""
+    """Name a run folder: ``id`` in addresses, ``label`` as people see it, and the stamp of its
+    manifest.
+    """
 
     id: str
     label: str
@@ -529,7 +553,8 @@ def short(*parts: str, digits: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """Hold an item with its question, empty if that can't be read, and how many of the answers to it are right.
+    """Hold an item with its question, empty if that can't be read, and how many of the answers to
+    it are right.
 
     A tie counts by its share.
     """
@@ -548,11 +573,11 @@ Listed = Mapping[str, tuple[Disputed, ...]]
 class Snapshot:
     """Hold what the library knows at one moment; it never changes.
 
-    ``ranges``: the rank ranges that are computed by now, by the id of the column. ``problems``: what could not be
-    looked into. ``finding``: what the numbers say, in sentences. ``number`` grows with every change. ``disputed``:
-    items on which the numbers disagree, by the id of the part of the data. ``means``: the ranges of the ranks by the
-    mean that are computed by now, by the ids of the columns. ``metrics``: those that the board adds to what the runs
-    have.
+    ``ranges``: the rank ranges that are computed by now, by the id of the column. ``problems``:
+    what could not be looked into. ``finding``: what the numbers say, in sentences. ``number`` grows
+    with every change. ``disputed``: items on which the numbers disagree, by the id of the part of
+    the data. ``means``: the ranges of the ranks by the mean that are computed by now, by the ids of
+    the columns. ``metrics``: those that the board adds to what the runs have.
     """
 
     board: Board
@@ -586,7 +611,9 @@ def in_order(
     number: Callable[[T], float] | None,
     downwards: bool,
 ) -> list[T]:
-    """Sort rows of lines by their numbers, those without one last; by their names if there are no numbers."""
+    """Sort rows of lines by their numbers, those without one last; by their names if there are no
+    numbers.
+    """
 
     def name(row: T) -> tuple[str, str, str]:
         line = line_of(row)

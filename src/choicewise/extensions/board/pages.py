@@ -146,14 +146,17 @@ def _run_files(
 
 
 def _frame() -> dict[str, Any]:
-    """Return what every file holds: its look, its script, and the policy that allows these two and nothing else."""
+    """Return what every file holds: its look, its script, and the policy that allows these two and
+    nothing else.
+    """
     from markupsafe import Markup
 
     style = "\n".join([static_file("page.css"), static_file("board.css")])
     # A function around the script keeps its names out of the page's.
     script = f'(() => {{\n"use strict";\n{static_file("board.js")}}})();'
     policy = (
-        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; img-src 'self' data:; "
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; "
+        "img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return {"style": Markup(style), "script": Markup(script), "policy": policy}
@@ -167,8 +170,9 @@ def _source(text: str) -> str:
 class Links:
     """Return the addresses of the pages, on a server or in a folder of files.
 
-    ``looks``: the names of the style sheets on a server, with digests of their content; None in files, which hold them.
-    ``depth``: how many folders deep a file is. ``submissions``: the address where models are submitted, or empty.
+    ``looks``: the names of the style sheets on a server, with digests of their content; None in
+    files, which hold them. ``depth``: how many folders deep a file is. ``submissions``: the address
+    where models are submitted, or empty.
     """
 
     looks: Mapping[str, str] | None = None
@@ -184,7 +188,8 @@ class Links:
         """Return the address of the board in a state."""
         if self.served:
             return _with_query("/", view.query())
-        # A file holds a choice of columns; the script of the page sorts it by what stands behind the number sign.
+        # A file holds a choice of columns; the script of the page sorts it by what stands behind
+        # the number sign.
         order = {"sort": view.sort, "order": view.order}
         fragment = urlencode({name: value for name, value in order.items() if value})
         address = self._up(board_file(view))
@@ -193,7 +198,9 @@ class Links:
         return address
 
     def table(self, view: View, ending: str) -> str:
-        """Return the address of the board in a state as a file, ``json`` or ``csv``; in files that has all of it."""
+        """Return the address of the board in a state as a file, ``json`` or ``csv``; in files that
+        has all of it.
+        """
         address = self._up(f"board.{ending}")
         if self.served:
             address = _with_query(address, view.query())
@@ -220,7 +227,9 @@ class Links:
         return self._up(f"artefact/{name}")
 
     def item(self, part: str, item: str, run: str = "", ending: str = "") -> str:
-        """Return the address of an item of a part of the data, with what ``run`` (an id) was sent; none in files."""
+        """Return the address of an item of a part of the data, with what ``run`` (an id) was sent;
+        none in files.
+        """
         if not self.served:
             return ""
         # The item is in the query, as ids hold any characters, dots and slashes too.
@@ -254,7 +263,9 @@ def _with_query(address: str, query: str) -> str:
 
 
 def board_file(view: View) -> str:
-    """Return the name of the file with the columns of ``view``: a handful, all, or those of one family."""
+    """Return the name of the file with the columns of ``view``: a handful, all, or those of one
+    family.
+    """
     if view.family:
         return f"family-{slug(view.family[0])}.html"
     if view.columns == "all":
@@ -326,7 +337,9 @@ def _finite(scores: Iterable[float]) -> list[float]:
 
 
 def letter(choice: int) -> str:
-    """Return the name of a choice for protocols that give it none: A to Z, 27, 28, ...; "none" for -1."""
+    """Return the name of a choice for protocols that give it none: A to Z, 27, 28, ...; "none" for
+    -1.
+    """
     if choice < 0:
         return "none"
     if choice < 26:
@@ -359,7 +372,9 @@ def run_command(run: ListedRun) -> Recipe:
 
 
 def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> str:
-    """Return the page of the board in the state ``view``; ``further``: what the frame of the page takes."""
+    """Return the page of the board in the state ``view``; ``further``: what the frame of the page
+    takes.
+    """
     board = snapshot.board
     visible = visible_board(board, view)
     first = headlines(board, view, snapshot.means)
@@ -466,7 +481,9 @@ _BREAKS = re.compile(r"(?<=[/:_.-])(?=\w)")
 
 
 def breakable(text: str) -> Markup:
-    """Return ``text`` with breaks that a line may use, behind the signs between the words of a name."""
+    """Return ``text`` with breaks that a line may use, behind the signs between the words of a
+    name.
+    """
     from markupsafe import Markup, escape
 
     words = [escape(word) for word in _BREAKS.split(disarmed(text))]
@@ -487,7 +504,8 @@ def cell_markup(
     sortable: bool = False,
     ranked: bool = True,
 ) -> Markup:
-    """Return a ``td`` with a number, its warnings, the bar of its interval and its rank, or with words.
+    """Return a ``td`` with a number, its warnings, the bar of its interval and its rank, or with
+    words.
 
     ``sortable``: with what a script sorts and filters by. ``ranked``: with the rank.
     """
@@ -519,7 +537,9 @@ def cell_markup(
 
 
 def _number_markup(row: Number, column: Column) -> str:
-    """Return a number with the letters of its warnings and its interval, drawn for shares and written for others."""
+    """Return a number with the letters of its warnings and its interval, drawn for shares and
+    written for others.
+    """
     if row.share:
         markup = f"<b>{shown_value(row, percent)}</b>"
     else:
@@ -536,7 +556,9 @@ def _number_markup(row: Number, column: Column) -> str:
 
 
 def spread_markup(spread: Spread | None, chance: float, sortable: bool = False) -> Markup:
-    """Return a ``td`` with the median, the lowest and the highest number, or with how many of the numbers there are."""
+    """Return a ``td`` with the median, the lowest and the highest number, or with how many of the
+    numbers there are.
+    """
     from markupsafe import Markup
 
     if spread is None or not spread.n:
@@ -554,7 +576,9 @@ def spread_markup(spread: Spread | None, chance: float, sortable: bool = False) 
 
 
 def bar(low: float, high: float, chance: float, value: float = math.nan) -> Markup:
-    """Return a bar from ``low`` to ``high`` on a line from 0 to 1, with marks at ``chance`` and at ``value``."""
+    """Return a bar from ``low`` to ``high`` on a line from 0 to 1, with marks at ``chance`` and at
+    ``value``.
+    """
     from markupsafe import Markup
 
     # A narrow interval at the right edge must not leave the scale.

@@ -35,14 +35,17 @@ from choicewise.util.files import disk_errors, folder_name, new_file, read_bytes
 FOLDER: Final = "submitted"
 """Of all runs of submitted models, in the folder of the board."""
 
-# The server and the workers (`choicewise work`) use the same folder: what a board asks is a file in it. Every change of
-# the queue is one transaction, so that no submission is lost, and none is with two workers. A queue has several writers
-# at once and must not lose what it answered for, which is what a database in WAL mode is for; nothing that was measured
-# is in it. Whoever leases a submission gets a secret, of which the queue keeps the sha256 alone. Time is that of the
-# board's clock.
+# The server and the workers (`choicewise work`) use the same folder: what a board asks is a file in
+# it. Every change of the queue is one transaction, so that no submission is lost, and none is with
+# two workers. A queue has several writers at once and must not lose what it answered for, which is
+# what a database in WAL mode is for; nothing that was measured is in it. Whoever leases a
+# submission gets a secret, of which the queue keeps the sha256 alone. Time is that of the board's
+# clock.
 
 QUEUE_FOLDER: Final = ".submissions"
-"""The folder of the queue in the folder of the board, if no other is named; nobody looks for runs in it."""
+"""The folder of the queue in the folder of the board, if no other is named; nobody looks for runs
+in it.
+"""
 
 _QUEUE: Final = "queue.sqlite3"
 _ASKED: Final = "asked.json"
@@ -50,7 +53,9 @@ _ASKED: Final = "asked.json"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Hold how every submitted model is evaluated, as `choicewise sweep` takes it, and which models are taken."""
+    """Hold how every submitted model is evaluated, as `choicewise sweep` takes it, and which models
+    are taken.
+    """
 
     protocols: tuple[str, ...]
     data: tuple[str, ...] = ()
@@ -77,7 +82,8 @@ class Asked:
 
 
 class SubmissionService:
-    """Take submissions for the board in the folder ``board``, and keep them in the folder ``queue``.
+    """Take submissions for the board in the folder ``board``, and keep them in the folder
+    ``queue``.
 
     Raises StoreError if one of them can't be used.
     """
@@ -91,7 +97,9 @@ class SubmissionService:
 
     @classmethod
     def begin(cls, board: Path, queue: Path, asked: Asked) -> SubmissionService:
-        """Return the service of the server; workers beside it evaluate from now on as ``asked`` says."""
+        """Return the service of the server; workers beside it evaluate from now on as ``asked``
+        says.
+        """
         service = cls(board, queue, asked)
         # Workers read in this file how to evaluate a submission.
         with new_file(queue / _ASKED) as partial:
@@ -105,7 +113,8 @@ class SubmissionService:
             asked = TypeAdapter(Asked).validate_json(read_bytes(queue / _ASKED, 1_000_000))
         except FileNotFoundError:
             raise StoreError(
-                f"{board} has no submissions: start its board first, with `choicewise serve` and submissions, or name "
+                f"{board} has no submissions: start its board first, with `choicewise serve` and "
+                "submissions, or name "
                 "the folder of its queue"
             ) from None
         except (OSError, ValueError) as error:
@@ -119,7 +128,8 @@ class SubmissionService:
         self.queue.close()
 
     def submit(self, wanted: Wanted) -> tuple[Submission, bool]:
-        """Return the submission of a model and whether it is new; one that can't be evaluated is listed as refused.
+        """Return the submission of a model and whether it is new; one that can't be evaluated is
+        listed as refused.
 
         Raises NotAllowed and Busy.
         """
@@ -136,7 +146,8 @@ class SubmissionService:
         return self.board / FOLDER / f".{submission.id}"
 
     def finish(self, lease: Lease, remark: str = "") -> None:
-        """Show the runs of a submission on the board, in one step, with a ``remark`` on how they were evaluated.
+        """Show the runs of a submission on the board, in one step, with a ``remark`` on how they
+        were evaluated.
 
         Raises LeaseLost if another worker has it.
         """
@@ -170,7 +181,8 @@ def _check_board(board: Path) -> None:
     folder = board / FOLDER
     if folder.is_symlink():
         raise StoreError(
-            f"{folder} is a link, and runs of submitted models must not lie elsewhere; put a folder there"
+            f"{folder} is a link, and runs of submitted models must not lie elsewhere; put a "
+            "folder there"
         )
     if os.path.lexists(folder) and not folder.is_dir():
         raise StoreError(
@@ -192,7 +204,9 @@ ATTEMPTS: Final = 3
 """How often a submission is taken without getting any further, before it has failed."""
 
 PAUSES: Final = (60.0, 600.0)
-"""Seconds before what a worker gave back is leased again: after the first time in a row, and after each further one."""
+"""Seconds before what a worker gave back is leased again: after the first time in a row, and after
+each further one.
+"""
 
 MOST: Final = 10_000
 """Submissions that wait."""
@@ -215,10 +229,11 @@ class Lease:
 
 
 class Queue:
-    """Keep submissions in the file ``path``, made if it is new. Threads and processes may use it at once.
+    """Keep submissions in the file ``path``, made if it is new. Threads and processes may use it at
+    once.
 
-    Raises StoreError if the file is damaged, foreign or of a later version, before anything in it changes, and Busy if
-    another process holds it.
+    Raises StoreError if the file is damaged, foreign or of a later version, before anything in it
+    changes, and Busy if another process holds it.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
@@ -226,7 +241,8 @@ class Queue:
         self._now = now
         self._lock = Lock()
         with self._in_words():
-            # A connection that stays open keeps SQLite from folding in the log after every transaction.
+            # A connection that stays open keeps SQLite from folding in the log after every
+            # transaction.
             self._connection = self._connect()
             try:
                 self._check()
@@ -236,7 +252,8 @@ class Queue:
         with self._write() as connection:
             # Whatever the clock said before, nothing lasts longer than that.
             connection.execute(
-                "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE ? END)",
+                "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE "
+                "? END)",
                 [now() + PAUSES[-1], now() + SECONDS],
             )
 
@@ -245,14 +262,16 @@ class Queue:
         self._connection.close()
 
     def submit(self, wanted: Wanted, refused: str = "") -> tuple[Submission, bool]:
-        """Return the submission of a model, and whether it is new: what is under way or done is not done again.
+        """Return the submission of a model, and whether it is new: what is under way or done is not
+        done again.
 
         ``refused``: why it is only listed, and no worker gets it.
         """
         with self._write() as connection:
             fields = [wanted.model, wanted.revision, wanted.dtype]
             row = connection.execute(
-                f"SELECT {_COLUMNS} FROM submissions WHERE model = ? AND revision = ? AND dtype = ? "
+                f"SELECT {_COLUMNS} FROM submissions WHERE model = ? AND revision = ? AND dtype = "
+                "? "
                 "AND (state NOT IN ('failed', 'refused') OR (state = 'refused' AND reason = ?)) "
                 "ORDER BY number DESC LIMIT 1",
                 [*fields, refused],
@@ -273,7 +292,8 @@ class Queue:
             if refused:
                 state = State.REFUSED
             connection.execute(
-                "INSERT INTO submissions (id, model, revision, dtype, state, reason, submitted, changed) "
+                "INSERT INTO submissions (id, model, revision, dtype, state, reason, submitted, "
+                "changed) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [name, *fields, state, refused[:_LONGEST], now, now],
             )
@@ -288,7 +308,9 @@ class Queue:
             return [_submission(row, self._now()) for row in rows]
 
     def version(self) -> tuple[int, int]:
-        """Return what changes whenever a page of the queue may; the end of a lease shows within some seconds."""
+        """Return what changes whenever a page of the queue may; the end of a lease shows within
+        some seconds.
+        """
         with self._in_words(), self._lock:
             changes = int(self._connection.execute("PRAGMA data_version").fetchone()[0])
         return changes, int(self._now() / SHOWN)
@@ -306,22 +328,26 @@ class Queue:
             return _get(connection, name, self._now())
 
     def lease(self, worker: str) -> Lease | None:
-        """Return the submission that waits the longest, for ``worker`` alone; None if nothing waits.
+        """Return the submission that waits the longest, for ``worker`` alone; None if nothing
+        waits.
 
-        A submission whose worker did not renew its lease waits again, or fails if that happens again and again. What
-        was given back is not leased for a while (:data:`PAUSES`): its reason may pass, or another worker come.
+        A submission whose worker did not renew its lease waits again, or fails if that happens
+        again and again. What was given back is not leased for a while (:data:`PAUSES`): its reason
+        may pass, or another worker come.
         """
         # Most of the time nothing waits, and nobody has to be kept out.
         with self._read() as connection:
             now = self._now()
             if not connection.execute(
-                "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? OR until > ?) LIMIT 1",
+                "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? "
+                "OR until > ?) LIMIT 1",
                 [now, now + PAUSES[-1]],
             ).fetchone():
                 return None
         with self._write() as connection:
             now = self._now()
-            # What lasts longer than anything does was written before the clock was put back, and counts from now.
+            # What lasts longer than anything does was written before the clock was put back, and
+            # counts from now.
             connection.execute(
                 "UPDATE submissions SET until = ? WHERE until > ?",
                 [now + SECONDS, now + PAUSES[-1]],
@@ -330,15 +356,18 @@ class Queue:
             for row in connection.execute(ended, [now]).fetchall():
                 _release(connection, row, _unheard(row["worker"]), now, again=True)
             row = connection.execute(
-                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY number LIMIT 1",
+                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY "
+                "number LIMIT 1",
                 [now],
             ).fetchone()
             if row is None:
                 return None
             secret = secrets.token_urlsafe(24)
             connection.execute(
-                "UPDATE submissions SET state = 'leased', reason = '', worker = ?, lease = ?, until = ?, changed = ?, "
-                "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 WHERE id = ?",
+                "UPDATE submissions SET state = 'leased', reason = '', worker = ?, lease = ?, "
+                "until = ?, changed = ?, "
+                "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 WHERE id "
+                "= ?",
                 [worker, _digest(secret), now + SECONDS, now, row["id"]],
             )
             return Lease(_get(connection, row["id"], now), secret)
@@ -348,7 +377,8 @@ class Queue:
         with self._write() as connection:
             _leased_row(connection, name, secret)
             connection.execute(
-                "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, furthest = max(furthest, ?), "
+                "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, furthest = "
+                "max(furthest, ?), "
                 "fruitless = CASE WHEN ? > furthest THEN 0 ELSE fruitless END WHERE id = ?",
                 [self._now() + SECONDS, done, total, done, done, name],
             )
@@ -356,9 +386,11 @@ class Queue:
     def finish(
         self, name: str, secret: str, folder: str, show: Callable[[], None], remark: str = ""
     ) -> None:
-        """Note that its runs are in ``folder``, once ``show`` has put them there while nobody else gets the submission.
+        """Note that its runs are in ``folder``, once ``show`` has put them there while nobody else
+        gets the submission.
 
-        ``remark``: how they were evaluated otherwise than the board says, which is listed as its reason.
+        ``remark``: how they were evaluated otherwise than the board says, which is listed as its
+        reason.
         """
         with self._write() as connection:
             _leased_row(connection, name, secret)
@@ -378,10 +410,11 @@ class Queue:
         counts: bool = True,
         pause: bool = False,
     ) -> None:
-        """Give a submission back: ``again`` for another worker to try, else because the model can't be evaluated.
+        """Give a submission back: ``again`` for another worker to try, else because the model can't
+        be evaluated.
 
-        ``counts``: whether it was an attempt. A worker that somebody ended tried nothing in vain, and the next one may
-        take the submission at once, unless there is reason to ``pause``.
+        ``counts``: whether it was an attempt. A worker that somebody ended tried nothing in vain,
+        and the next one may take the submission at once, unless there is reason to ``pause``.
         """
         with self._write() as connection:
             row = connection.execute("SELECT * FROM submissions WHERE id = ?", [name]).fetchone()
@@ -432,7 +465,8 @@ class Queue:
             )
         if version > VERSION:
             raise StoreError(
-                f"the queue {self._path} has version {version}, and this Choicewise knows {VERSION}; nothing of it was "
+                f"the queue {self._path} has version {version}, and this Choicewise knows "
+                f"{VERSION}; nothing of it was "
                 "changed: upgrade Choicewise, or name another folder for the queue"
             )
         with disk_errors(self._path):
@@ -447,7 +481,8 @@ class Queue:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(
-                f"the disk of the queue {self._path} can't share it ({mode}); name a folder on another one"
+                f"the disk of the queue {self._path} can't share it ({mode}); name a folder on "
+                "another one"
             )
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
@@ -478,7 +513,9 @@ class Queue:
 
 
 def _leased_row(connection: sqlite3.Connection, name: str, secret: str) -> sqlite3.Row:
-    """Return the row of a submission if ``secret`` is of the lease that counts, else raise LeaseLost."""
+    """Return the row of a submission if ``secret`` is of the lease that counts, else raise
+    LeaseLost.
+    """
     row: sqlite3.Row | None = connection.execute(
         "SELECT * FROM submissions WHERE id = ?", [name]
     ).fetchone()
@@ -486,7 +523,8 @@ def _leased_row(connection: sqlite3.Connection, name: str, secret: str) -> sqlit
         raise NoSubmission(f"there is no submission {name}")
     if row["state"] != State.LEASED or not _same(row["lease"], secret):
         raise LeaseLost(
-            f"the lease of {name} is lost: another worker has it, or it has ended; take the next one"
+            f"the lease of {name} is lost: another worker has it, or it has ended; take the next "
+            "one"
         )
     return row
 
@@ -499,7 +537,9 @@ def _release(
     again: bool,
     after: float = 0.0,
 ) -> None:
-    """Let a submission wait until it may be leased ``after`` that time, or fail if it had too many attempts."""
+    """Let a submission wait until it may be leased ``after`` that time, or fail if it had too many
+    attempts.
+    """
     state = State.WAITING
     lease = ""
     until = after
@@ -510,7 +550,8 @@ def _release(
         if again:
             reason = f"{reason} (after {row['attempts']} attempts)"
     connection.execute(
-        "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id = ?",
+        "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id "
+        "= ?",
         [state, reason[:_LONGEST], now, lease, until, row["id"]],
     )
 
@@ -523,7 +564,9 @@ def _get(connection: sqlite3.Connection, name: str, now: float) -> Submission:
 
 
 def _submission(row: sqlite3.Row, now: float) -> Submission:
-    """Return the submission of a row; it waits if its lease has ended, though nobody leased it since."""
+    """Return the submission of a row; it waits if its lease has ended, though nobody leased it
+    since.
+    """
     state = State(row["state"])
     reason = row["reason"]
     if state is State.LEASED and row["until"] < now:
@@ -607,6 +650,7 @@ PRAGMA user_version = {VERSION};
 
 def _damaged(path: Path, problem: str) -> str:
     return (
-        f"the queue {path} is damaged ({problem}); move it elsewhere and start again: runs that are on the board stay "
+        f"the queue {path} is damaged ({problem}); move it elsewhere and start again: runs that "
+        "are on the board stay "
         "there, and what still waited must be submitted again"
     )

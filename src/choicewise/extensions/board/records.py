@@ -1,4 +1,6 @@
-"""Select what the pages of the board show, as values, as JSON and as CSV, by the view that a reader chose."""
+"""Select what the pages of the board show, as values, as JSON and as CSV, by the view that a reader
+chose.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,9 @@ MOST_MODELS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Hold what one line chose under the columns: by column id, the index of a choice (-1: none) and its credit."""
+    """Hold what one line chose under the columns: by column id, the index of a choice (-1: none)
+    and its credit.
+    """
 
     line: Line
     run: ListedRun
@@ -137,7 +141,8 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownItem:
-    """Hold an item with the choices of models under the ``columns``; ``left_out``: how many further models there are.
+    """Hold an item with the choices of models under the ``columns``; ``left_out``: how many further
+    models there are.
 
     ``explained`` is what ``run`` was sent and what every protocol made of it.
     """
@@ -160,7 +165,9 @@ def part_of(snapshot: Snapshot, name: str) -> Part | None:
 
 @dataclass(frozen=True)
 class ItemChoices:
-    """Look up what was chosen on one item; ``decisions`` returns the outcomes of a run, None if they are gone."""
+    """Look up what was chosen on one item; ``decisions`` returns the outcomes of a run, None if
+    they are gone.
+    """
 
     item: str
     decisions: Callable[[ListedRun], Outcomes | None]
@@ -204,7 +211,8 @@ def shown_item(
     run: str,
     view: View,
 ) -> ShownItem | None:
-    """Return an item in the way ``run`` (an id) was sent it, or another run that has the item; None if no run has it.
+    """Return an item in the way ``run`` (an id) was sent it, or another run that has the item; None
+    if no run has it.
 
     ``explain`` returns what a run was sent, or raises.
     """
@@ -275,7 +283,9 @@ def item_record(item: ShownItem) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class AskedProtocol:
-    """Hold a protocol that the board has, its columns, and the ``sheet`` that a page of its runs shows, too."""
+    """Hold a protocol that the board has, its columns, and the ``sheet`` that a page of its runs
+    shows, too.
+    """
 
     p: str
     protocol: Protocol
@@ -284,7 +294,9 @@ class AskedProtocol:
 
     @property
     def axes(self) -> list[tuple[str, str]]:
-        """Return every axis with its value: texts with visible white space, others as the signature spells them."""
+        """Return every axis with its value: texts with visible white space, others as the signature
+        spells them.
+        """
         axes = []
         for part in signature(self.protocol).split("|"):
             axis, _, text = part.partition(":")
@@ -362,12 +374,16 @@ _MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
 
 
 def as_json(content: Any) -> str:
-    """Write ``content`` as JSON; NaN is null, and markup of HTML, control and invisible characters are escapes."""
+    """Write ``content`` as JSON; NaN is null, and markup of HTML, control and invisible characters
+    are escapes.
+    """
     return json_safe(json_text(content, indent=1).translate(_MARKUP)) + "\n"
 
 
 def board_record(snapshot: Snapshot, view: View) -> Record:
-    """Return the board in the state ``view``: columns, and models in their order with their cells by column."""
+    """Return the board in the state ``view``: columns, and models in their order with their cells
+    by column.
+    """
     visible = visible_board(snapshot.board, view)
     order = "ascending"
     if visible.downwards:
@@ -428,7 +444,9 @@ def column_record(column: Column) -> Record:
 
 
 def cell_record(snapshot: Snapshot, column: Column, cell: Cell) -> Record:
-    """Return a number of a column with its rank, or the words in its place; shares of 1, or in its unit."""
+    """Return a number of a column with its rank, or the words in its place; shares of 1, or in its
+    unit.
+    """
     if cell.row is None or not cell.scored:
         return {"run": cell.run.id, "state": cell.words, "value": None}
     row = cell.row
@@ -508,11 +526,12 @@ Order = Literal["", "up", "down"]
 class View:
     """Describe one state of the board.
 
-    ``data`` (ids of parts of the data), ``family`` and ``protocol`` (names) choose the columns; ``columns`` says "all"
-    to have all instead of a handful. ``model`` is a part of a name. ``warning`` leaves only the numbers that have this
-    one, with "any" those with any, with "none" those without. ``sort`` is the id of a column, "model", or "median-"
-    and the id of a part; "" for the median, best first. ``order``: "up" from the lowest, "down" from the highest; ""
-    for best first, and names from A to Z.
+    ``data`` (ids of parts of the data), ``family`` and ``protocol`` (names) choose the columns;
+    ``columns`` says "all" to have all instead of a handful. ``model`` is a part of a name.
+    ``warning`` leaves only the numbers that have this one, with "any" those with any, with "none"
+    those without. ``sort`` is the id of a column, "model", or "median-" and the id of a part; ""
+    for the median, best first. ``order``: "up" from the lowest, "down" from the highest; "" for
+    best first, and names from A to Z.
     """
 
     data: tuple[str, ...] = ()
@@ -537,7 +556,9 @@ class View:
         return not self.protocol or column.protocol in self.protocol
 
     def query(self) -> str:
-        """Return the state as the query of an address, without what it does not say; one state has one spelling."""
+        """Return the state as the query of an address, without what it does not say; one state has
+        one spelling.
+        """
         pairs: list[tuple[str, str]] = []
         for axis in fields(self):
             value = getattr(self, axis.name)
@@ -548,7 +569,9 @@ class View:
 
 
 def read_view(pairs: Iterable[tuple[str, str]]) -> View:
-    """Return the state that a query says, as (name, value) pairs. What no state can mean is left out."""
+    """Return the state that a query says, as (name, value) pairs. What no state can mean is left
+    out.
+    """
     # Addresses are typed and changed by people: the last of repeated names counts.
     values: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -582,7 +605,8 @@ def read_view(pairs: Iterable[tuple[str, str]]) -> View:
 
 
 def known_view(board: Board, view: View) -> tuple[View, bool]:
-    """Return the view without an order that ``board`` lacks, and whether all that it says is of the board.
+    """Return the view without an order that ``board`` lacks, and whether all that it says is of the
+    board.
 
     A protocol's name stands for its only variant on the board, if the board lacks it.
     """
@@ -613,7 +637,8 @@ MEAN: Final = "mean"
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Hold a table whose lines are sorted by ``sort``, which is what the view asks for if the table has it.
+    """Hold a table whose lines are sorted by ``sort``, which is what the view asks for if the table
+    has it.
 
     ``downwards``: whether the greatest comes first.
     """
@@ -636,7 +661,9 @@ class VisibleBoard(Sorted):
 
 
 def visible_board(board: Board, view: View) -> VisibleBoard:
-    """Return what ``view`` leaves of ``board``. Lines without a number to sort by are last, in the order of names."""
+    """Return what ``view`` leaves of ``board``. Lines without a number to sort by are last, in the
+    order of names.
+    """
     columns = chosen_columns(board, view)
     parts = dict.fromkeys(column.key.part.id for column in columns)
     medians = tuple(part for part in parts if part in board.panels)
@@ -676,7 +703,9 @@ def _has_visible_cell(line: Line, columns: Collection[str], view: View) -> bool:
 
 
 def falls(columns: Sequence[Column], sort: str) -> bool:
-    """Check that the best comes first if numbers fall: not for names, nor for numbers of which less is better."""
+    """Check that the best comes first if numbers fall: not for names, nor for numbers of which less
+    is better.
+    """
     return sort != "model" and all(column.higher for column in columns if column.id == sort)
 
 
@@ -703,9 +732,11 @@ def is_shown(cell: Cell, view: View) -> bool:
 
 
 def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
-    """Return at most so many of ``columns``, in their order: headlines, of every part and family in turn.
+    """Return at most so many of ``columns``, in their order: headlines, of every part and family in
+    turn.
 
-    Of the headlines of a family those measured most often come first, then those under which numbers were published.
+    Of the headlines of a family those measured most often come first, then those under which
+    numbers were published.
     """
     headlines = [column for column in columns if column.headline] or list(columns)
     # Sorted twice: within a family by how often it was measured, then in turns over the families.
@@ -725,9 +756,10 @@ def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
 class PartHeading:
     """Describe the columns about one part of the data.
 
-    ``n`` items and ``chance`` (a share of 1) if all columns agree in them, else None and NaN. ``panel``: of how many
-    numbers the median is; 0 if there is none. ``prefix``: what the names of all protocols begin with. ``families``: the
-    columns of each family, with whether another one has the same protocol and other texts.
+    ``n`` items and ``chance`` (a share of 1) if all columns agree in them, else None and NaN.
+    ``panel``: of how many numbers the median is; 0 if there is none. ``prefix``: what the names of
+    all protocols begin with. ``families``: the columns of each family, with whether another one has
+    the same protocol and other texts.
     """
 
     part: Part
@@ -790,7 +822,9 @@ def headings(board: Board, columns: Sequence[Column]) -> tuple[PartHeading, ...]
 
 
 def sorted_by(table: Sorted, sort: str) -> View:
-    """Return the view after a click on the heading of ``sort``: turned round if the lines are sorted by it."""
+    """Return the view after a click on the heading of ``sort``: turned round if the lines are
+    sorted by it.
+    """
     order: Order = ""
     best_first = falls(table.columns, sort)
     if table.sort == sort and table.downwards == best_first:
@@ -808,14 +842,17 @@ def order_of(table: Sorted, sort: str) -> str:
 
 
 TESTED: Final = 24
-"""Models of a board up to which leads are tested for significance; with further ones the tests would take long."""
+"""Models of a board up to which leads are tested for significance; with further ones the tests
+would take long.
+"""
 
 
 def board_finding(board: Board, decided: Callable[[ListedRun], Outcomes | None]) -> tuple[str, ...]:
-    """Return one to three sentences about the numbers that most models have, or what a board without numbers lacks.
+    """Return one to three sentences about the numbers that most models have, or what a board
+    without numbers lacks.
 
-    Numbers that are no shares of 1 have columns of their own, and one sentence says so. ``decided`` returns what was
-    decided of every item of a run.
+    Numbers that are no shares of 1 have columns of their own, and one sentence says so. ``decided``
+    returns what was decided of every item of a run.
     """
     if not board.runs:
         return ("No run is here yet.",)

@@ -1,7 +1,9 @@
-"""Read, explain and draw the runs of a board in processes with limits, as a served folder may hold hostile files.
+"""Read, explain and draw the runs of a board in processes with limits, as a served folder may hold
+hostile files.
 
-As a program this is such a process. It answers ``{"task", "id", "label", "folder"}`` with ``{"result"}``, with
-``{"absent"}`` if the run does not have what the task needs, or with ``{"problem"}``, why there is no result.
+As a program this is such a process. It answers ``{"task", "id", "label", "folder"}`` with
+``{"result"}``, with ``{"absent"}`` if the run does not have what the task needs, or with
+``{"problem"}``, why there is no result.
 """
 
 from __future__ import annotations
@@ -53,11 +55,14 @@ if TYPE_CHECKING:
 
 
 _ITEMS_SHOWN: Final = 20
-"""Items that a document holds in full, those that flip most; a served board has a page for every item."""
+"""Items that a document holds in full, those that flip most; a served board has a page for every
+item.
+"""
 
 
 def run_document(folder: Path, board: str, metrics: Sequence[str] = ()) -> str:
-    """Return the page of the complete run in ``folder``, as HTML with its style, scripts and policy.
+    """Return the page of the complete run in ``folder``, as HTML with its style, scripts and
+    policy.
 
     ``board``: the address of the board. ``metrics``: those that it adds to what the run has.
     """
@@ -106,14 +111,18 @@ class RunProcess(BoundedProcess):
         self._metrics = list(metrics)
 
     def look(self, location: Place) -> ListedRun:
-        """Return the run at ``location`` from its manifest alone: waiting to be read, incomplete, or unreadable."""
+        """Return the run at ``location`` from its manifest alone: waiting to be read, incomplete,
+        or unreadable.
+        """
         try:
             return self._run(location, self._result("look", location, LOOK_SECONDS))
         except StoreError as error:
             return _unreadable(location, str(error))
 
     def read(self, run: ListedRun) -> tuple[ListedRun, Outcomes | None]:
-        """Return the run with its numbers, and the decision of every item; unreadable, with the reason, if it is so."""
+        """Return the run with its numbers, and the decision of every item; unreadable, with the
+        reason, if it is so.
+        """
         assert run.manifest is not None
         try:
             result = self._result("read", run)
@@ -142,7 +151,9 @@ class RunProcess(BoundedProcess):
         return explained
 
     def draw(self, kind: str, run: ListedRun, board: str) -> str:
-        """Return the ``document`` or the ``strip`` of a complete run; ``board``: the address of the board."""
+        """Return the ``document`` or the ``strip`` of a complete run; ``board``: the address of the
+        board.
+        """
         return str(self._result(kind, run, board=board))
 
     def questions(self, run: ListedRun, items: Sequence[str]) -> Mapping[str, str]:
@@ -160,7 +171,9 @@ class RunProcess(BoundedProcess):
     def _result(
         self, task: str, location: Place | ListedRun, wait: float | None = None, **further: str
     ) -> Any:
-        """Return the result of a task; UsageError if the run lacks it, StoreError if it can't be read."""
+        """Return the result of a task; UsageError if the run lacks it, StoreError if it can't be
+        read.
+        """
         question = {
             "task": task,
             "id": location.id,
@@ -248,12 +261,17 @@ def _lacking_items(manifest: Manifest, rows: tuple[Number, ...]) -> str:
     selections.pop(chosen_part(manifest.selection), None)
     if not selections:
         return ""
-    advice = f"blocks are damaged and left out; run the same `{manifest.writer}` command again to write them"
+    advice = (
+        f"blocks are damaged and left out; run the same `{manifest.writer}` command again to write "
+        "them"
+    )
     return f"{'; '.join(selections)}: {advice}"
 
 
 def _parsed(kind: Any, text: str) -> Any:
-    """Return the JSON as a value of that type; StoreError for other JSON, such as half characters in a text."""
+    """Return the JSON as a value of that type; StoreError for other JSON, such as half characters
+    in a text.
+    """
     try:
         return _type(kind).validate_json(text)
     except ValueError as error:
@@ -320,7 +338,9 @@ def _orders(folder: Path) -> Iterator[Orders]:
 
 
 def _outcomes_record(outcomes: Outcomes) -> Record:
-    """Return what was decided of every item; ``items`` are listed once for all protocols that share them."""
+    """Return what was decided of every item; ``items`` are listed once for all protocols that share
+    them.
+    """
     items: list[Record] = []
     index_of_table: dict[int, int] = {}
     records = []
@@ -406,7 +426,9 @@ _TASKS: dict[str, Callable[[Place, Record], Any]] = {
 
 
 def look(location: Place) -> ListedRun:
-    """Return the run at ``location`` from its manifest alone, which is quick: waiting, incomplete, or unreadable."""
+    """Return the run at ``location`` from its manifest alone, which is quick: waiting, incomplete,
+    or unreadable.
+    """
     try:
         manifest = read_manifest(location.folder)
         version = version_of(manifest)
@@ -486,7 +508,9 @@ def artefacts(folder: Path, rows: Sequence[Number]) -> Iterator[Artefact]:
 
 
 def artefact_content(file: str, folder: Path, rows: Sequence[Number]) -> bytes | None:
-    """Return the content of the file of that name; None if it is not what the manifest lists, or a link."""
+    """Return the content of the file of that name; None if it is not what the manifest lists, or a
+    link.
+    """
     if file == "rows.csv":
         table = rows_table(rows)
         return table_csv(table.column_names, table.to_pylist()).encode("utf-8", "surrogatepass")

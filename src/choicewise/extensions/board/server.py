@@ -82,7 +82,8 @@ GRACE: Final = 3
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """Return a socket that listens on ``host`` at ``port``; None: at :data:`PORT`, or at a free one if that is in use.
+    """Return a socket that listens on ``host`` at ``port``; None: at :data:`PORT`, or at a free one
+    if that is in use.
 
     Raises UsageError for a host that is not this machine's, or a port that is in use.
     """
@@ -96,7 +97,8 @@ def listen(host: str, port: int | None) -> socket.socket:
     for chosen in ports:
         try:
             bound = socket.create_server((name, chosen), family=family, backlog=128)
-            # An answer leaves in two pieces; the second one must not wait 40 ms for the reader's word on the first.
+            # An answer leaves in two pieces; the second one must not wait 40 ms for the reader's
+            # word on the first.
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return bound
         except PermissionError as error:
@@ -119,7 +121,9 @@ def address(bound: socket.socket) -> str:
 
 
 class BoardServer:
-    """Answer on a socket by a thread, with the board of a library; with ``service`` it takes submissions."""
+    """Answer on a socket by a thread, with the board of a library; with ``service`` it takes
+    submissions.
+    """
 
     def __init__(
         self,
@@ -162,7 +166,9 @@ class BoardServer:
             self._thread.join(1.0)
 
     def stop(self) -> None:
-        """Take nothing more, answer what is being answered within :data:`GRACE` seconds, and end all that was begun."""
+        """Take nothing more, answer what is being answered within :data:`GRACE` seconds, and end
+        all that was begun.
+        """
         self._server.should_exit = True
         self._thread.join(GRACE + 1)
         self._library.stop()
@@ -174,7 +180,9 @@ class BoardServer:
 
 LOOKS: Final = ("page.css", "board.css")
 PATIENCE: Final = 1.5
-"""Seconds that a request waits for the document of a run that is being made, or for ranges of ranks."""
+"""Seconds that a request waits for the document of a run that is being made, or for ranges of
+ranks.
+"""
 
 STRIPS: Final = 3
 """Charts of runs on one part of the data that the page of a model has."""
@@ -186,17 +194,22 @@ PROCESSES: Final = 2
 """Processes that make something of runs at once."""
 
 WAITING: Final = 32
-"""Things that wait for one of them, or for one of the threads that make pages; further ones are refused."""
+"""Things that wait for one of them, or for one of the threads that make pages; further ones are
+refused.
+"""
 
 FOREVER: Final = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
 
 class Site:
-    """Answer requests for the pages of a library, and of submissions if there is a ``service`` for them."""
+    """Answer requests for the pages of a library, and of submissions if there is a ``service`` for
+    them.
+    """
 
-    # What is kept is answered at once. Threads make the other answers: one the board as it is first seen, some the
-    # other pages, and some what processes make of runs, so that what is slow keeps nobody from what is fast.
+    # What is kept is answered at once. Threads make the other answers: one the board as it is first
+    # seen, some the other pages, and some what processes make of runs, so that what is slow keeps
+    # nobody from what is fast.
 
     def __init__(
         self,
@@ -313,7 +326,8 @@ class Site:
     async def _with_means(
         self, snapshot: Snapshot, view: View, threads: Threads, keep: bool
     ) -> Snapshot | None:
-        """Return the snapshot with the ranges of ranks by the mean that ``view`` shows; None while they are computed.
+        """Return the snapshot with the ranges of ranks by the mean that ``view`` shows; None while
+        they are computed.
 
         ``keep``: whether the names of the columns are kept.
         """
@@ -369,7 +383,9 @@ class Site:
         return response
 
     async def _strips(self, snapshot: Snapshot, model: str) -> Strips:
-        """Return the charts of the page of a model as images inside the page, so that it comes whole."""
+        """Return the charts of the page of a model as images inside the page, so that it comes
+        whole.
+        """
         runs: dict[ListedRun, None] = {}
         for part in measured(snapshot, model):
             with_rows = [run for run in part.runs if run.rows]
@@ -420,7 +436,9 @@ class Site:
         return await self._page(request, json, (snapshot.number, "run", name), text)
 
     async def _document(self, request: Request, snapshot: Snapshot, run: ListedRun) -> Response:
-        """Return the document of a complete run, or while it is being made a page that is loaded again."""
+        """Return the document of a complete run, or while it is being made a page that is loaded
+        again.
+        """
         reason = "its page is being made and appears here by itself in a moment"
         headers = _RELOAD
         try:

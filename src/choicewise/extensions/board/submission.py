@@ -20,7 +20,9 @@ from choicewise.util.text import holds_secret
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Name a model that somebody wants evaluated, with its ``revision`` and ``dtype``, which may be empty."""
+    """Name a model that somebody wants evaluated, with its ``revision`` and ``dtype``, which may be
+    empty.
+    """
 
     model: str
     revision: str = ""
@@ -38,10 +40,11 @@ class Wanted:
 class Submission:
     """Describe a submission at one moment.
 
-    ``reason``: why it failed, was refused, or waits again; for one that is done, how it was evaluated otherwise than
-    the board says. ``submitted``, ``changed``: seconds since 1970 by the board's clock. ``worker`` has it or had it
-    last, and has ``done`` so much of ``total``. ``attempts``: how often a worker took it. ``folder``: that of its runs,
-    empty until they are there. ``after``: the time before which no worker gets it, 0 if one may.
+    ``reason``: why it failed, was refused, or waits again; for one that is done, how it was
+    evaluated otherwise than the board says. ``submitted``, ``changed``: seconds since 1970 by the
+    board's clock. ``worker`` has it or had it last, and has ``done`` so much of ``total``.
+    ``attempts``: how often a worker took it. ``folder``: that of its runs, empty until they are
+    there. ``after``: the time before which no worker gets it, 0 if one may.
     """
 
     id: str
@@ -58,7 +61,9 @@ class Submission:
     after: float = 0.0
 
     def as_json(self, runs: Sequence[str] = ()) -> dict[str, Any]:
-        """Return a record with the addresses of its ``runs``; what is empty is null, and times are texts in UTC."""
+        """Return a record with the addresses of its ``runs``; what is empty is null, and times are
+        texts in UTC.
+        """
         not_before = None
         if self.after:
             not_before = moment(self.after)
@@ -86,7 +91,9 @@ def moment(seconds: float) -> str:
 
 
 def wanted(model: object, revision: object = None, dtype: object = None) -> Wanted:
-    """Return the model of three fields, with ``ORG/NAME@REVISION`` split; UsageError with everything that is wrong."""
+    """Return the model of three fields, with ``ORG/NAME@REVISION`` split; UsageError with
+    everything that is wrong.
+    """
     values = {"model": model, "revision": revision, "dtype": dtype}
     present = {name: value for name, value in values.items() if value is not None}
     try:
@@ -193,7 +200,8 @@ LARGEST: Final = 20_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Say which models a board takes: by patterns of names (:func:`matches`), and by the most bytes of the weights.
+    """Say which models a board takes: by patterns of names (:func:`matches`), and by the most bytes
+    of the weights.
 
     On every board weights must be safetensors, and no code of a model runs.
     """
@@ -209,8 +217,8 @@ class Policy:
 def matches(name: str, pattern: str) -> bool:
     """Check that ``pattern`` matches ``name``.
 
-    ``*`` stands for any characters but ``/`` and ``:``, ``**`` for any at all, and ``?`` for one. At the beginning of a
-    part of the name these signs stand for no dot.
+    ``*`` stands for any characters but ``/`` and ``:``, ``**`` for any at all, and ``?`` for one.
+    At the beginning of a part of the name these signs stand for no dot.
     """
     return _expression(pattern).fullmatch(name) is not None
 
@@ -247,7 +255,9 @@ def refusal(wanted: Wanted) -> str:
 
 
 class Busy(StoreError):
-    """The queue can't be written for the moment: another process holds it, or its disk is full.  Nothing was lost."""
+    """The queue can't be written for the moment: another process holds it, or its disk is full.
+    Nothing was lost.
+    """
 
 
 class LeaseLost(ChoicewiseError):

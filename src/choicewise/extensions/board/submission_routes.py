@@ -74,7 +74,8 @@ STATUS: Mapping[type[Exception], int] = {
 class SubmissionRoutes:
     """Answer the requests about submissions.
 
-    ``token``: that of submitters. ``tell`` receives lines that only whoever runs the board may read.
+    ``token``: that of submitters. ``tell`` receives lines that only whoever runs the board may
+    read.
     """
 
     def __init__(
@@ -182,13 +183,15 @@ class SubmissionRoutes:
             tokens = [*bearer_tokens(request), str(fields.get("token", "")).strip()]
             if not any(same_token(token, self._token) for token in tokens):
                 raise NoToken(
-                    "the token is missing or wrong; ask whoever runs this board for the token of who submits"
+                    "the token is missing or wrong; ask whoever runs this board for the token of "
+                    "who submits"
                 )
             may_read = True
             model = wanted(fields.get("model"), fields.get("revision"), fields.get("dtype"))
             submission, is_new = await self._threads.run(lambda: self._service.submit(model))
         except ChoicewiseError as error:
-            # The form is shown again with its fields, but the list beside it only to readers of the board.
+            # The form is shown again with its fields, but the list beside it only to readers of the
+            # board.
             if not is_form or not may_read:
                 raise
             status, words, headers = self._describe(error)
@@ -214,7 +217,8 @@ class SubmissionRoutes:
     ) -> bytes:
         """Return the page with the form and the list.
 
-        ``error``: what was wrong with the ``fields`` of the form, which it shows again without the token.
+        ``error``: what was wrong with the ``fields`` of the form, which it shows again without the
+        token.
         """
         # The token is left out, as the page may stay on a screen.
         values = dict.fromkeys(("model", "revision", "dtype"), "")
@@ -294,7 +298,9 @@ _FIELDS = 16
 
 
 async def _fields(request: Request) -> dict[str, Any]:
-    """Return the fields of a form, or else the JSON object in the request; UsageError if it has neither."""
+    """Return the fields of a form, or else the JSON object in the request; UsageError if it has
+    neither.
+    """
     content = await request.body()
     if _is_form(request):
         try:

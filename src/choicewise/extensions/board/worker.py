@@ -57,7 +57,9 @@ LONGEST: Final = 30.0
 """Seconds between two looks whether a submission waits."""
 
 MOST: Final = 3
-"""Submissions that fail here one after the other, after which it is rather this machine than all those models."""
+"""Submissions that fail here one after the other, after which it is rather this machine than all
+those models.
+"""
 
 
 class End(StrEnum):
@@ -105,8 +107,8 @@ class Workplace:
 class Worker:
     """Take submissions from ``service`` and evaluate them as ``workplace`` says.
 
-    ``pauses``: the shortest and the longest seconds between two looks whether something waits. ``outcomes``: how every
-    submission ended so far.
+    ``pauses``: the shortest and the longest seconds between two looks whether something waits.
+    ``outcomes``: how every submission ended so far.
     """
 
     def __init__(
@@ -125,8 +127,8 @@ class Worker:
     def work(self, once: bool = False) -> None:
         """Take submissions until nothing waits (``once``), or for ever, and wait between them.
 
-        Raises whatever this machine fails by with every model: that submission is given back before.
-        KeyboardInterrupt and whatever else ends it gives it back as well.
+        Raises whatever this machine fails by with every model: that submission is given back
+        before. KeyboardInterrupt and whatever else ends it gives it back as well.
         """
         pause = self._shortest
         troubles: set[str] = set()
@@ -150,8 +152,10 @@ class Worker:
             # One model that fails here may be to blame itself; three in a row are not.
             if len(troubles) >= MOST:
                 raise ChoicewiseError(
-                    f"{len(troubles)} submissions in a row could not be evaluated here, the last one because: "
-                    f"{outcome.reason}; look at this machine's memory and network, then start the worker again"
+                    f"{len(troubles)} submissions in a row could not be evaluated here, the last "
+                    "one because: "
+                    f"{outcome.reason}; look at this machine's memory and network, then start the "
+                    "worker again"
                 )
             if outcome.end is End.BACK and not once:
                 pause = self._wait(pause)
@@ -172,7 +176,9 @@ class Worker:
         return min(2 * pause, self._longest)
 
     def _do(self, lease: Lease) -> Outcome:
-        """Evaluate a submission and return how it ended; raises what ends the worker, after it was given back."""
+        """Evaluate a submission and return how it ended; raises what ends the worker, after it was
+        given back.
+        """
         called = lease.submission.wanted.name
         folder = self.service.unfinished(lease.submission)
         self.workplace.say(f"takes {called} (submission {lease.submission.id})")
@@ -226,7 +232,9 @@ class Worker:
 
 
 class _Interrupted(BaseException):
-    """The lease is lost, and computing stops. No Exception, so that nobody takes it for an error of the model."""
+    """The lease is lost, and computing stops. No Exception, so that nobody takes it for an error of
+    the model.
+    """
 
 
 class _Job:
@@ -256,8 +264,9 @@ class _Job:
     def do(self, folder: Path) -> None:
         """Evaluate it into ``folder``, where an earlier worker may have begun.
 
-        Raises Refused and other ModelErrors if the model can't be evaluated, StoreError if this disk is the reason,
-        DataError if the questions can't be had, and Interrupted if the lease is lost meanwhile.
+        Raises Refused and other ModelErrors if the model can't be evaluated, StoreError if this
+        disk is the reason, DataError if the questions can't be had, and Interrupted if the lease is
+        lost meanwhile.
         """
         wanted = self._lease.submission.wanted
         workplace = self._workplace
@@ -281,7 +290,8 @@ class _Job:
             workplace.say(
                 f"what was computed before does not go on ({error.message}); it is computed again"
             )
-            # A run that another version began can't be resumed, and is cheaper to repeat than to lose.
+            # A run that another version began can't be resumed, and is cheaper to repeat than to
+            # lose.
             for run in unfinished:
                 shutil.rmtree(run, ignore_errors=True)
             self._sweep(model, folder)
@@ -333,7 +343,8 @@ class _Job:
 class _CheckedModel(ModelChoice):
     """Choose the model ``opened`` under the ``name`` and with the options that were submitted.
 
-    On what device it runs here, and at which commit its revision is, does not change the names of its runs.
+    On what device it runs here, and at which commit its revision is, does not change the names of
+    its runs.
     """
 
     opened: Any = Field(repr=False)
@@ -372,11 +383,13 @@ _CONFIG: Final = "config.json"
 
 
 def check_model(wanted: Wanted, policy: Policy) -> str:
-    """Check a model, and return the name by which it is loaded: for one on the Hub with the commit that was checked.
+    """Check a model, and return the name by which it is loaded: for one on the Hub with the commit
+    that was checked.
 
-    Raises Refused if it can't or may not be evaluated: it is not there, ``policy`` does not take it, it is too large,
-    needs code of its own, or its weights are not safetensors. From the Hub the listing, the configuration and the index
-    of weights are read. Raises another ModelError if the Hub can't be reached.
+    Raises Refused if it can't or may not be evaluated: it is not there, ``policy`` does not take
+    it, it is too large, needs code of its own, or its weights are not safetensors. From the Hub the
+    listing, the configuration and the index of weights are read. Raises another ModelError if the
+    Hub can't be reached.
     """
     name = wanted.model
     if not policy.takes(name):
@@ -393,7 +406,8 @@ def check_model(wanted: Wanted, policy: Policy) -> str:
         on_hub = hub_name(wanted.name)
         if on_hub is None:
             raise Refused(
-                f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as ORG/NAME"
+                f"{wanted.name} is no model that a worker evaluates; submit one of the Hub, as "
+                "ORG/NAME"
             )
         return _check_on_hub(on_hub, policy)
     except ModelError as error:
@@ -451,26 +465,32 @@ def _check_small(snapshot: Snapshot, path: str) -> None:
 def _check_size(size: int, name: str, policy: Policy) -> None:
     if size > policy.largest:
         raise Refused(
-            f"{name} is too large: its weights have {size:,} bytes, and the board takes {policy.largest:,}; submit a"
+            f"{name} is too large: its weights have {size:,} bytes, and the board takes "
+            f"{policy.largest:,}; submit a"
             " smaller one, or ask who runs the board"
         )
 
 
 def _check_code(config: Mapping[str, Any], name: str) -> None:
-    """Raise Refused for a model that can only be loaded by code that comes with it, which is never run."""
+    """Raise Refused for a model that can only be loaded by code that comes with it, which is never
+    run.
+    """
     if "auto_map" not in config:
         return
     import transformers
 
     if config.get("model_type") not in transformers.CONFIG_MAPPING:
         raise Refused(
-            f"{name} needs code of its own to run (auto_map in {_CONFIG}), which workers never do; submit it when"
+            f"{name} needs code of its own to run (auto_map in {_CONFIG}), which workers never do; "
+            "submit it when"
             " transformers knows its model type"
         )
 
 
 def is_of_model(error: BaseException) -> bool:
-    """Check that another worker would meet the same error: neither network nor disk nor memory are the reason."""
+    """Check that another worker would meet the same error: neither network nor disk nor memory are
+    the reason.
+    """
     from httpx2 import HTTPError
     from huggingface_hub import errors
     from torch import OutOfMemoryError
@@ -503,7 +523,9 @@ def is_of_model(error: BaseException) -> bool:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Check that a package written in Rust gave up, over a tokenizer for instance, which is no Exception."""
+    """Check that a package written in Rust gave up, over a tokenizer for instance, which is no
+    Exception.
+    """
     return not isinstance(error, Exception | KeyboardInterrupt | SystemExit | GeneratorExit)
 
 

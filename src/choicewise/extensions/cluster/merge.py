@@ -172,7 +172,8 @@ def merge(
             blocks.append(replace(block, name=name, files=files))
         if not missing and digest.text != first.record.plan:
             raise StoreError(
-                "the answers are not those to the questions that the shards' plan names; ask them again"
+                "the answers are not those to the questions that the shards' plan names; ask them "
+                "again"
             )
         manifest = _manifest(shards, first, numbers, blocks, file_record(partial / ITEM_FILE))
         write_manifest(partial, manifest)
@@ -302,7 +303,8 @@ def _refuse_foreign(shards: Sequence[_Shard]) -> None:
             other.record.counts,
         ):
             words.append(
-                f"other questions, in tokens (plan {first.record.plan[:12]} there, {other.record.plan[:12]} here)"
+                f"other questions, in tokens (plan {first.record.plan[:12]} there, "
+                f"{other.record.plan[:12]} here)"
             )
         if words:
             raise StoreError(f"{other} and {first} are not of one run: {'; '.join(words)}")
@@ -313,7 +315,10 @@ def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
     for number in numbers:
         folders = [str(shard.folder) for shard in shards if number in shard.record.numbers]
         if len(folders) > 1:
-            yield f"note: shard {number} is in {listed(folders)}: it has to be the same to the bit, and counts once"
+            yield (
+                f"note: shard {number} is in {listed(folders)}: it has to be the same to the bit, "
+                "and counts once"
+            )
     number_of_rung = {check.rung: number for number, check in _checks(shards).items()}
     if len(number_of_rung) > 1:
         paths = listed([f"{rung} (shard {number})" for rung, number in number_of_rung.items()])
@@ -325,7 +330,10 @@ def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
         versions = {shard.manifest.versions.get(name, "none") for shard in shards}
         if len(versions) > 1:
             several = listed(sorted(versions))
-            yield f"note: the shards were computed with {name} {several}; last digits may depend on that"
+            yield (
+                f"note: the shards were computed with {name} {several}; last digits may depend on "
+                "that"
+            )
 
 
 def _engines(shards: Iterable[_Shard]) -> dict[int, EngineRecord]:
@@ -363,7 +371,10 @@ def _blocks(
                 )
             for table in ("requests", "spans"):
                 if not _same_file(first.folder, block, shard.folder, other, table):
-                    words = f"{block_file(shard.folder, other, table)} has other content than that of {first}"
+                    words = (
+                        f"{block_file(shard.folder, other, table)} has other content than that of "
+                        f"{first}"
+                    )
                     raise StoreError(
                         f"{words}; ask both again with the same versions, in new folders"
                     )
@@ -401,7 +412,8 @@ def _answers(
         expected = sum(counts[part] for part in parts)
         if len(table) != expected:
             raise StoreError(
-                f"{shard} has {len(table):,} answers about {block.subject} ({block.split}), where {expected:,} belong;"
+                f"{shard} has {len(table):,} answers about {block.subject} ({block.split}), where "
+                f"{expected:,} belong;"
                 " ask it again in a new folder"
             )
         position = 0
@@ -414,7 +426,8 @@ def _answers(
         for shard, answers in answers_of_part[1:]:
             if not _same_bits(first, answers):
                 raise StoreError(
-                    f"{first_shard} and {shard} answer the same questions otherwise; leave one of them out"
+                    f"{first_shard} and {shard} answer the same questions otherwise; leave one of "
+                    "them out"
                 )
     return [answers_of[part][0][1] for part in sorted(answers_of)]
 

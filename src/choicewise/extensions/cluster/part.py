@@ -119,7 +119,8 @@ def _compute(part: Part) -> dict[str, str]:
     state = Path(part.state)
     if not state.parent.is_dir():
         raise UsageError(
-            f"{platform.node()} does not see {state.parent}; put the run folder on a disk that all nodes share"
+            f"{platform.node()} does not see {state.parent}; put the run folder on a disk that all "
+            "nodes share"
         )
     if part.version != __version__:
         raise UsageError(

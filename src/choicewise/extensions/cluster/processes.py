@@ -57,7 +57,8 @@ def gpus_of(runs: ModelRuns, count: int) -> list[str]:
         gpus_each = max(len(names) // count, 1)
     if gpus_each * count > len(names):
         raise UsageError(
-            f"{count} processes of {choice.name} need {gpus_each * count} GPUs, and this machine has"
+            f"{count} processes of {choice.name} need {gpus_each * count} GPUs, and this machine "
+            "has"
             f" {len(names)}; use workers = {max(len(names) // gpus_each, 1)}"
         )
     starts = range(0, gpus_each * count, gpus_each)
@@ -98,7 +99,8 @@ def check_memory(runs: ModelRuns, count: int, gpus: Sequence[str]) -> None:
     memory = gpu_bytes()
     if needed.on_each(gpus_each) > memory:
         raise UsageError(
-            f"{name} needs {size(needed.on_each(gpus_each))} on each of {gpus_each} GPUs, which have"
+            f"{name} needs {size(needed.on_each(gpus_each))} on each of {gpus_each} GPUs, which "
+            "have"
             f" {size(memory)}; use fewer workers with the device auto"
         )
 

@@ -137,7 +137,8 @@ def task_needs(runs: ModelRuns, workers: int | None) -> Needs:
     if ":" in model.device and not devices_of(model.device):
         device = model.device.partition(":")[0]
         raise UsageError(
-            f"device {model.device} is one of a machine; use {device}, as Ray chooses which of them is free"
+            f"device {model.device} is one of a machine; use {device}, as Ray chooses which of "
+            "them is free"
         )
     size = None
     if model.device != "cpu" and has_gpus:
@@ -164,7 +165,9 @@ ADDRESS = "RAY_ADDRESS"
 """The variable that names a running cluster, as Ray itself reads it."""
 
 STORE_BYTES = 512 * 2**20
-"""Memory for what travels between the processes of a cluster that is started here; shards take a few megabytes."""
+"""Memory for what travels between the processes of a cluster that is started here; shards take a
+few megabytes.
+"""
 
 CONNECT_SECONDS = 10.0
 """Seconds that the address of a cluster may take to answer; Ray itself would try for minutes."""
@@ -266,8 +269,10 @@ def _join(ray: Any, address: str) -> None:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"{ADDRESS} is {address}, and no cluster answers there ({_line(error)}); look that it runs the same Ray"
-            f" ({ray.__version__}) and that RAY_AUTH_TOKEN is its token, or unset {ADDRESS} to compute on this machine"
+            f"{ADDRESS} is {address}, and no cluster answers there ({_line(error)}); look that it "
+            "runs the same Ray"
+            f" ({ray.__version__}) and that RAY_AUTH_TOKEN is its token, or unset {ADDRESS} to "
+            "compute on this machine"
         ) from error
 
 
@@ -275,7 +280,8 @@ def _begin(ray: Any) -> None:
     if any(os.environ.get(name) != value for name, value in _OWN.items()):
         first = " and ".join(f"{name}={value}" for name, value in _OWN.items())
         raise UsageError(
-            f"a cluster that is started now would be open to others; set {first} before Ray is imported,"
+            f"a cluster that is started now would be open to others; set {first} before Ray is "
+            "imported,"
             f" call ray.init yourself, or name a running cluster in {ADDRESS}"
         )
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -298,7 +304,9 @@ def _begin(ray: Any) -> None:
 
 
 def _end(ray: Any, session: Path) -> None:
-    """End the cluster that was started here, and remove the folder of its logs and sockets, which Ray leaves behind."""
+    """End the cluster that was started here, and remove the folder of its logs and sockets, which
+    Ray leaves behind.
+    """
     ray.shutdown()
     latest = session.parent / "session_latest"
     with suppress(OSError):
@@ -415,7 +423,8 @@ def needs_of(
         scarce = "GPU" if needs.gpus else "CPU"
         largest = max(nodes, key=lambda node: node.get(scarce, 0), default={})
         raise UsageError(
-            f"no node of the cluster has room for {model.name}: it needs {needs.lacking(largest, 'on the largest')}"
+            f"no node of the cluster has room for {model.name}: it needs "
+            f"{needs.lacking(largest, 'on the largest')}"
         )
     return needs
 
@@ -438,7 +447,8 @@ def _gpus(
         has = "the GPU of a node has" if most == 1 else f"the {most} GPUs of a node have together"
         raise UsageError(
             f"{model.name} needs {_amount('memory', memory or footprint.device)}, more than {has}"
-            f" ({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes with more"
+            f" ({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes "
+            "with more"
         )
     return gpus
 

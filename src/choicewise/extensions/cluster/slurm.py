@@ -27,7 +27,8 @@ def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
     has_gaps = most != least + (count - 1) * step or (task - least) % step != 0
     if has_gaps or count < 1 or (count == 1 and least > 1):
         raise ValueError(
-            f"{WANTED}: the array of this task (--array from {least} to {most}, {count} in all) is a part of another,"
+            f"{WANTED}: the array of this task (--array from {least} to {most}, {count} in all) is "
+            "a part of another,"
             " so it does not say how many there are"
         )
     number = (task - least) // step + 1

@@ -61,7 +61,8 @@ class ShardedRuns:
         others = counts - {str(self._count)}
         if others:
             raise UsageError(
-                f"{self._scratch} holds shards of workers = {min(others)}; use that number to go on,"
+                f"{self._scratch} holds shards of workers = {min(others)}; use that number to go "
+                "on,"
                 f" or remove the folder"
             )
         for number in range(1, self._count + 1):

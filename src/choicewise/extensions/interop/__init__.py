@@ -1,5 +1,5 @@
-"""Declare what this extension adds: readers of other tools' logs, writers of their formats, tasks of
-the harness, and the commands ``import``, ``export`` and ``lm-eval``.
+"""Declare what this extension adds: readers of other tools' logs, writers of their formats, tasks
+of the harness, and the commands ``import``, ``export`` and ``lm-eval``.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class EveryEvalEver(Writer):
     """Write records of Every Eval Ever."""
 
     name = "every-eval-ever"
-    summary = "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the data store"
+    summary = (
+        "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the "
+        "data store"
+    )
     write = calls("choicewise.extensions.interop.write.every_eval_ever:write_every_eval_ever")
 
 
@@ -125,7 +128,8 @@ class RowCsv(Writer):
 
     name = "csv"
     summary = (
-        "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute begins with an"
+        "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute "
+        "begins with an"
         " apostrophe"
     )
     output = "file"
@@ -274,7 +278,10 @@ class Wandb(Writer):
     """Write runs of Weights & Biases, which its program sends."""
 
     name = "wandb"
-    summary = "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: wandb)"
+    summary = (
+        "offline runs of Weights & Biases in a folder: numbers, rows, page, signatures (extra: "
+        "wandb)"
+    )
     output = "store"
 
     def check(self, out: Path) -> None:
@@ -290,7 +297,10 @@ class Mlflow(Writer):
     """Write runs of MLflow, in a folder or on a server."""
 
     name = "mlflow"
-    summary = "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server (extra: mlflow)"
+    summary = (
+        "runs in MLflow: numbers, rows, page, signatures; a folder, or http(s)://... of a server "
+        "(extra: mlflow)"
+    )
     output = "store"
 
     def check(self, out: Path) -> None:

@@ -153,7 +153,8 @@ def _import_answers(bundle: Bundle, files: list[Path], out: Path, model: str | N
             "the most likely token"
         )
     tell(
-        f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for {answers.model}"
+        f"wrote {out} of {bundle.record.rows:,} rows that {answers.engine} answered for "
+        f"{answers.model}"
     )
 
 

@@ -62,7 +62,8 @@ def export(
     table_name = table_of(writer, table)
     if urlsplit(url).username is not None:
         raise UsageError(
-            "the address of the evaluation holds a login, which would be in the export; leave it out"
+            "the address of the evaluation holds a login, which would be in the export; leave it "
+            "out"
         )
     named = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     opened = _opened(named)
@@ -114,7 +115,8 @@ def _refuse_inside(out: Path, runs: Sequence[Run]) -> None:
     for run in runs:
         if target.is_relative_to(run.folder.resolve()):
             raise UsageError(
-                f"{out} is in the run folder {run.folder}, which may hold nothing else; choose another folder"
+                f"{out} is in the run folder {run.folder}, which may hold nothing else; choose "
+                "another folder"
             )
 
 
@@ -254,7 +256,8 @@ def table_of(writer: Writer, table: str | None) -> str:
     if table not in tables:
         raise UsageError(f"no table {table!r}; {did_you_mean(table, dict.fromkeys(tables))}")
     raise UsageError(
-        f"{writer.name} has no tables to choose from, {' and '.join(sorted(formats))} have; leave the"
+        f"{writer.name} has no tables to choose from, {' and '.join(sorted(formats))} have; leave "
+        "the"
         " table out"
     )
 
@@ -305,7 +308,8 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     mark = _read_mark(target)
     if mark is None:
         raise UsageError(
-            f"{out} holds {_named(sorted(files)) or 'folders'}, not an export; choose an empty or new folder"
+            f"{out} holds {_named(sorted(files)) or 'folders'}, not an export; choose an empty or "
+            "new folder"
         )
     if mark["format"] != name:
         raise UsageError(
@@ -317,17 +321,20 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     others = files - digests.keys()
     if others:
         raise UsageError(
-            f"{out} holds {_named(sorted(others))} beside an export; choose another folder, or move that"
+            f"{out} holds {_named(sorted(others))} beside an export; choose another folder, or "
+            "move that"
         )
     changed = [file for file in sorted(files) if _sha256(target / file) != digests[file]]
     if changed:
         raise UsageError(
-            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or move that"
+            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or "
+            "move that"
         )
     lost = [run for run in mark["content"] if run not in content]
     if lost:
         raise UsageError(
-            f"{out} holds an export of {_named(lost)}; export that with it, or choose another folder"
+            f"{out} holds an export of {_named(lost)}; export that with it, or choose another "
+            "folder"
         )
 
 

@@ -94,8 +94,10 @@ def requests(
         print_json({"bundle": str(out), **fields})
     else:
         show(
-            f"{counted(len(record.protocols), 'protocol')} on {record.dataset}: {counted(record.rows, 'row')} of"
-            f" {record.tokens:,} tokens ({record.unique_tokens:,} unique), {record.scored:,} to score; the longest row"
+            f"{counted(len(record.protocols), 'protocol')} on {record.dataset}: "
+            f"{counted(record.rows, 'row')} of"
+            f" {record.tokens:,} tokens ({record.unique_tokens:,} unique), {record.scored:,} to "
+            "score; the longest row"
             f" has {record.longest:,}",
             f"digest {record.digest}",
         )

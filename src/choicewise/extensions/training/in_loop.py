@@ -126,7 +126,8 @@ class InLoop:
         scored = self.bundle.scored
         if not len(scored) or not scored.position.min():
             raise StoreError(
-                f"{self.bundle.path} has nothing to score, or scores a first token, which nothing predicts; make it "
+                f"{self.bundle.path} has nothing to score, or scores a first token, which nothing "
+                "predicts; make it "
                 "again with protocols and data that `choicewise run` takes"
             )
         self._first = np.searchsorted(scored.row, np.arange(self.bundle.record.rows + 1))
@@ -164,13 +165,15 @@ class InLoop:
             step = self._next
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
             raise UsageError(
-                f"step is {step!r}; it must be a whole number from 0, which names the folder of the run"
+                f"step is {step!r}; it must be a whole number from 0, which names the folder of "
+                "the run"
             )
         ranks = _Ranks(self._group)
         ranks.refuse_differences(self.bundle, step)
         if ranks.world > 1 and self._group is None and _is_divided(model):
             raise UsageError(
-                "the model's layers are divided among ranks, which need the same rows. Pass the group of "
+                "the model's layers are divided among ranks, which need the same rows. Pass the "
+                "group of "
                 'data-parallel ranks, such as mesh["dp"].get_group(), or False if there is none'
             )
         vocabulary, window = self._fit(model)
@@ -206,7 +209,8 @@ class InLoop:
             digest = named_tokenizer(str(tokenizer)).digest
             if digest != record.digest:
                 raise ModelError(
-                    f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), not {tokenizer} "
+                    f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), not "
+                    f"{tokenizer} "
                     f"({digest[:12]}); {advice}"
                 )
             return
@@ -215,7 +219,8 @@ class InLoop:
             expected = list(probe.ids)
             if ids != expected:
                 raise ModelError(
-                    f"{path} was made for tokenizer {record.name}, which encodes {probe.text!r} as {expected}; "
+                    f"{path} was made for tokenizer {record.name}, which encodes {probe.text!r} as "
+                    f"{expected}; "
                     f"this training's tokenizer gives {ids}; {advice}"
                 )
 
@@ -236,7 +241,8 @@ class InLoop:
         if tokens is not None and tokens <= self._greatest:
             raise ModelError(
                 f"the model has {tokens:,} tokens, but {path}, for tokenizer "
-                f"{self.bundle.record.tokenizer.name}, has token {self._greatest}; make a bundle with the "
+                f"{self.bundle.record.tokenizer.name}, has token {self._greatest}; make a bundle "
+                "with the "
                 "tokenizer of this model"
             )
         window = self._window
@@ -244,7 +250,8 @@ class InLoop:
             window = _positions(stated, longest)
         if window < longest:
             raise ModelError(
-                f"the model takes {window:,} input tokens, but {path} has a row of {longest:,}; make the "
+                f"the model takes {window:,} input tokens, but {path} has a row of {longest:,}; "
+                "make the "
                 f"bundle again with window {window}"
             )
         return vocabulary, window
@@ -257,7 +264,8 @@ class InLoop:
             return
         if not self._overwrite:
             raise StoreError(
-                f"{folder} already exists; choose another folder, delete it, or pass overwrite=True to InLoop if the "
+                f"{folder} already exists; choose another folder, delete it, or pass "
+                "overwrite=True to InLoop if the "
                 "training resumes from a checkpoint"
             )
         if not folder.is_dir():
@@ -270,7 +278,8 @@ class InLoop:
                 foreign.append(path.name)
         if foreign:
             raise StoreError(
-                f"{folder} holds {listed(sorted(foreign))}, which a run does not have, so InLoop won't delete it; "
+                f"{folder} holds {listed(sorted(foreign))}, which a run does not have, so InLoop "
+                "won't delete it; "
                 "choose another folder for InLoop"
             )
         if not any(folder.iterdir()):
@@ -398,7 +407,8 @@ class InLoop:
             if len(shape) == 3 and shape[:2] == (rows, kept) and shape[2] > greatest:
                 return
         raise ModelError(
-            f"the forward pass gave {shape} for {rows} rows of {length} tokens, not logits [rows, tokens, "
+            f"the forward pass gave {shape} for {rows} rows of {length} tokens, not logits [rows, "
+            "tokens, "
             f"vocabulary] with token {greatest}; pass forward=... that does"
         )
 
@@ -606,11 +616,13 @@ class _Ranks:
         dist.all_reduce(most, dist.ReduceOp.MAX)
         if least[0] != most[0]:
             raise StoreError(
-                f"processes of the job have different bundles, here {bundle.path}; give all the same one"
+                f"processes of the job have different bundles, here {bundle.path}; give all the "
+                "same one"
             )
         if least[1] != most[1]:
             raise UsageError(
-                f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at the same step"
+                f"processes of the job are at steps {int(least[1])} to {int(most[1])}; call it at "
+                "the same step"
             )
 
     def total(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -1,4 +1,6 @@
-"""How a pack of the token tree attends inside the model: to ancestors, and to what was generated after them."""
+"""How a pack of the token tree attends inside the model: to ancestors, and to what was generated
+after them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from choicewise.questions import Ids
 NAME: Final = "choicewise_tree"
 
 SEGMENT = 256
-"""Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix product."""
+"""Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix
+product.
+"""
 
 KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values [1, heads, tokens, width], a pair per layer."""
@@ -172,7 +176,8 @@ class DecodePass:
 def visible(
     tree: Tree, rows: Ids, keys: Ids, reach: Reach, ahead: int = 0
 ) -> npt.NDArray[np.bool_]:
-    """Return which of the nodes ``keys`` every row sees, [rows, keys]: itself and ancestors within reach.
+    """Return which of the nodes ``keys`` every row sees, [rows, keys]: itself and ancestors within
+    reach.
 
     With ``ahead`` the rows are that many tokens below the nodes they are named after.
     """
@@ -294,7 +299,9 @@ def tree_reach(*, mask_function: Any, local_size: int | None = None, **other: An
 def _view(
     tree: Tree, pack: Pack, rows: Ids, places: Places, reach: Reach, group: int, like: Tensor
 ) -> tuple[slice, slice | Tensor, Tensor]:
-    """Return a segment's rows in the pack, the keys they look at, and an additive mask [group * rows, keys]."""
+    """Return a segment's rows in the pack, the keys they look at, and an additive mask [group *
+    rows, keys].
+    """
     visible_keys = visible(tree, rows, pack.nodes()[places], reach)
     needed = visible_keys.any(axis=0)
     keys = places[needed]
@@ -335,7 +342,9 @@ def _head_by_head(
 def _step_by_step(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: AttentionOptions
 ) -> Tensor:
-    """Attend with capped weights, or with sinks: a weight per head that takes a share and has no value."""
+    """Attend with capped weights, or with sinks: a weight per head that takes a share and has no
+    value.
+    """
     weights = torch.matmul(query, key.transpose(2, 3))
     shares = _shares(weights, query.shape[3], mask, options)[..., : key.shape[2]]
     return torch.matmul(shares.to(value.dtype), value)
@@ -372,7 +381,8 @@ def _attend_to_both(
 
 
 def _shares(weights: Tensor, width: int, mask: Tensor, options: AttentionOptions) -> Tensor:
-    """Return the softmax of ``weights``, scaled and capped as in the layer, with a column for its sinks.
+    """Return the softmax of ``weights``, scaled and capped as in the layer, with a column for its
+    sinks.
 
     The first dimensions but the last are heads, by key heads, and rows.
     """

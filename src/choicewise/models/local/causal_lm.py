@@ -173,7 +173,8 @@ class CausalLM:
         return max(1, bytes_at_once // (4 * self.vocabulary))
 
     def loss(self, hidden: Tensor, targets: Ids) -> float:
-        """Return the loss that the model computes if rows of ``hidden`` [rows, width] predict ``targets``.
+        """Return the loss that the model computes if rows of ``hidden`` [rows, width] predict
+        ``targets``.
 
         It is in nats per token.
         """
@@ -462,7 +463,8 @@ class Readout:
 
 @dataclass(eq=False)
 class Workload:
-    """Input tokens ``computed`` so far, and those ``planned``: needed for all questions, and computed.
+    """Input tokens ``computed`` so far, and those ``planned``: needed for all questions, and
+    computed.
 
     Whoever plans adds to ``planned`` before computing, at most as much as may be needed, and
     corrects the sum afterwards.
@@ -555,7 +557,9 @@ def _body(model: PreTrainedModel) -> torch.nn.Module:
 
 
 def state_of(output: Any) -> Any:
-    """Return the cache or recurrent state in the ``output`` of a model, or None if it returned none."""
+    """Return the cache or recurrent state in the ``output`` of a model, or None if it returned
+    none.
+    """
     # As a dictionary, for transformers warns if an output is asked for an old name.
     fields = dict(output)
     for name in STATES:

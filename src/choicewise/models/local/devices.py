@@ -71,7 +71,8 @@ def device_of(name: str | None) -> str:
     names_ranks = name is not None and is_shared(name)
     if name is not None and names_ranks and name != shared_name(name.partition(":")[0]):
         raise ModelError(
-            f"device is {name!r}, for processes of torchrun, but here {are(ranks())} {ranks()}; run: torchrun "
+            f"device is {name!r}, for processes of torchrun, but here {are(ranks())} {ranks()}; "
+            "run: torchrun "
             f"--nproc-per-node {name.partition(':x')[2]} -m choicewise ..., with device auto"
         )
     if ranks() > 1 and (name == AUTO or names_ranks):
@@ -141,7 +142,8 @@ def _check_several(name: str) -> None:
         full_name = device_of(device)
         if full_name != device:
             raise ModelError(
-                f"device is {name!r}, but {device} is {full_name}; use devices of this machine, as in cuda:0..1"
+                f"device is {name!r}, but {device} is {full_name}; use devices of this machine, as "
+                "in cuda:0..1"
             )
 
 
@@ -186,7 +188,8 @@ def devices_of(device: str) -> list[str]:
     last = int(match[3])
     if first >= last:
         raise ModelError(
-            f"device is {device!r}; the second number must be the larger one, as in {_several(kind, 0, 1)}"
+            f"device is {device!r}; the second number must be the larger one, as in "
+            f"{_several(kind, 0, 1)}"
         )
     return [f"{kind}:{number}" for number in range(first, last + 1)]
 

@@ -106,7 +106,9 @@ _RECURRENT = re.compile(
 
 
 class ModelKind(NamedTuple):
-    """A kind of model: its name in words, the class of transformers that loads it, and what it ``supports``."""
+    """A kind of model: its name in words, the class of transformers that loads it, and what it
+    ``supports``.
+    """
 
     name: str
     loader: str
@@ -155,7 +157,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(
-            f"{folder} holds no config.json, so it is no model folder; pass the folder that holds it"
+            f"{folder} holds no config.json, so it is no model folder; pass the folder that holds "
+            "it"
         )
     config = read_json(path)
     if not isinstance(config, dict):
@@ -229,7 +232,8 @@ class Adapter:
             first = ", ".join(sorted(map(str, names))[:3])
             raise ModelError(
                 f"the adapter {self.folder} does not fit the model ({kind}: {first}; {len(names)} "
-                f"in all); it was trained for {self.config.get('base_model_name_or_path') or 'another one'}"
+                "in all); it was trained for "
+                f"{self.config.get('base_model_name_or_path') or 'another one'}"
             )
 
 
@@ -251,11 +255,13 @@ def read_adapter(folder: Path) -> Adapter:
     for key in _REACHING:
         if config.get(key):
             raise ModelError(
-                f"{path} refers to files elsewhere ({key}); put all files of the adapter into its folder"
+                f"{path} refers to files elsewhere ({key}); put all files of the adapter into its "
+                "folder"
             )
     if not weights.is_file():
         raise ModelError(
-            f"{folder} holds no {WEIGHTS}, and opening .bin or .pt can run code. If you trust it, save it "
+            f"{folder} holds no {WEIGHTS}, and opening .bin or .pt can run code. If you trust it, "
+            "save it "
             "again: model.save_pretrained(folder, safe_serialization=True)"
         )
     read_header(weights)
@@ -276,7 +282,8 @@ def refuse_adapter(folder: Path) -> None:
         return
     base = read_object(path).get("base_model_name_or_path")
     raise ModelError(
-        f"{folder} holds an adapter ({CONFIG}). Pass its model ({base or 'unknown'}) as the model, and "
+        f"{folder} holds an adapter ({CONFIG}). Pass its model ({base or 'unknown'}) as the model, "
+        "and "
         "the adapter, in a folder of its own, as the adapter"
     )
 
@@ -311,13 +318,15 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     if isinstance(stated, dict):
         if "default" not in stated:
             raise ModelError(
-                f"{source} has the chat templates {', '.join(map(repr, stated))} and none called 'default'; save "
+                f"{source} has the chat templates {', '.join(map(repr, stated))} and none called "
+                "'default'; save "
                 f"one of them as {folder / 'chat_template.jinja'}"
             )
         stated = stated["default"]
     if not isinstance(stated, str) or len(stated) > LONGEST:
         raise ModelError(
-            f"the chat template in {source} is not a text of at most {LONGEST} characters; fetch it again"
+            f"the chat template in {source} is not a text of at most {LONGEST} characters; fetch "
+            "it again"
         )
     names = read_object(folder / "special_tokens_map.json") | config
     texts = {role: token_text(names.get(role)) for role in _SPECIAL}
@@ -483,7 +492,8 @@ def _check_counts(
         for name, count in part.items():
             if isinstance(count, int) and count > most and _COUNTED.search(name):
                 raise ModelError(
-                    f"{folder}/config.json has {name} = {count:,}, impossible with {len(weights):,} "
+                    f"{folder}/config.json has {name} = {count:,}, impossible with "
+                    f"{len(weights):,} "
                     "weights; fetch the folder again"
                 )
 
@@ -593,7 +603,8 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
             method = "bitsandbytes"
     if not isinstance(method, str):
         raise ModelError(
-            f"quantization_config in {folder / 'config.json'} names no quant_method, so its weights can't "
+            f"quantization_config in {folder / 'config.json'} names no quant_method, so its "
+            "weights can't "
             "be read; fetch the file again"
         )
     from transformers.utils.quantization_config import QuantizationMethod
@@ -608,7 +619,8 @@ def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation |
     missing = [package for module, package in needed.items() if not is_installed(module)]
     if missing:
         raise ModelError(
-            f"the weights in {folder} are quantised with {method}, which needs {' and '.join(missing)}; run: "
+            f"the weights in {folder} are quantised with {method}, which needs "
+            f"{' and '.join(missing)}; run: "
             f"pip install {' '.join(missing)}"
         )
     return Quantisation(method, next(_weights(stated, method), "quantised"))
@@ -624,7 +636,8 @@ def is_installed(module: str) -> bool:
 
 
 def remembered(files: Sequence[Path], how: str, compute: Callable[[], str]) -> str:
-    """Return the digest (64 hex) that ``compute`` makes of ``files``, from the user's cache if it can.
+    """Return the digest (64 hex) that ``compute`` makes of ``files``, from the user's cache if it
+    can.
 
     An entry of the cache is named after path, size, inode and times of every file: one that changed
     in any way has another entry.  ``how`` names the way to compute it, as another has other

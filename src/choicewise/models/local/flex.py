@@ -114,7 +114,9 @@ def _blocks(count: int) -> int:
 
 
 def _covered(begin: Ids, stop: Ids, shape: tuple[int, int]) -> npt.NDArray[np.int32]:
-    """Count, for blocks of rows and of keys, the keys whose rows cover the blocks ``begin`` to ``stop``."""
+    """Count, for blocks of rows and of keys, the keys whose rows cover the blocks ``begin`` to
+    ``stop``.
+    """
     steps = np.zeros((shape[0] + 1, shape[1]), dtype=np.int32)
     block_of_key = np.arange(len(begin)) // BLOCK
     valid = begin < stop
@@ -128,7 +130,9 @@ def _by_block(values: Ids, ufunc: np.ufunc) -> Ids:
 
 
 def _table(blocks: _Blocks, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return, for every block of rows, the number of blocks of keys, and those blocks before all others."""
+    """Return, for every block of rows, the number of blocks of keys, and those blocks before all
+    others.
+    """
     on_device = to_device(blocks, device)
     counts = on_device.sum(1, dtype=torch.int32)
     order = on_device.int().argsort(dim=1, descending=True, stable=True).int()

@@ -52,7 +52,8 @@ _IMPORTING = Lock()  # of several models that are loaded at once, one imports
 
 
 class FolderModel:
-    """The model in the folder ``path``, a language model in the format of Hugging Face transformers.
+    """The model in the folder ``path``, a language model in the format of Hugging Face
+    transformers.
 
     Its configuration says if it is a causal model, a masked one or an encoder-decoder, and so what
     it ``supports`` (:mod:`choicewise.models.local.files`).
@@ -148,13 +149,18 @@ class FolderModel:
             *tokenizer_files(self.folder),
             *model_files.weight_files(self.folder),
         ]
-        how = f"choicewise 1, tokenizers {version('tokenizers')}, transformers {version('transformers')}"
+        how = (
+            f"choicewise 1, tokenizers {version('tokenizers')}, transformers "
+            f"{version('transformers')}"
+        )
         return model_files.remembered(
             files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest)
         )
 
     def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name of every tensor with its ``dtype``, ``shape`` and ``data_offsets`` (bytes)."""
+        """Yield the name of every tensor with its ``dtype``, ``shape`` and ``data_offsets``
+        (bytes).
+        """
         return model_files.tensors(model_files.weight_files(self.folder))
 
     def _load(self, spread: Spread | None) -> Any:
@@ -275,14 +281,16 @@ class FolderModel:
         if isinstance(model, LocalModel) and looks_ahead(network, model.vocabulary):
             kind = type(network).__name__
             raise ModelError(
-                f"{self.name} holds a model that looks ahead ({kind}), which gives no scores; use a causal one"
+                f"{self.name} holds a model that looks ahead ({kind}), which gives no scores; use "
+                "a causal one"
             )
         if self.quantisation is None:
             # What the files say is compared with what was loaded, if anybody has read it.
             stated = self.__dict__.setdefault("dtype", model.dtype)
             if stated != model.dtype:
                 raise ModelError(
-                    f"{self.folder} computes in {model.dtype}, but its files state {stated}; pass dtype "
+                    f"{self.folder} computes in {model.dtype}, but its files state {stated}; pass "
+                    "dtype "
                     f"{model.dtype}"
                 )
         return model

@@ -1,4 +1,6 @@
-"""Read what a GGUF file states before its weights, within bounds, and refuse what is no language model."""
+"""Read what a GGUF file states before its weights, within bounds, and refuse what is no language
+model.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ _OTHER_KINDS: Final = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """Describe one tensor: its shape in torch's order, ggml's name of its type, and where its bytes lie.
+    """Describe one tensor: its shape in torch's order, ggml's name of its type, and where its bytes
+    lie.
 
     ``offset`` counts bytes from the first weight on.
     """
@@ -80,7 +83,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """Hold the metadata and the list of tensors of the GGUF file at ``path``, whose weights begin at byte ``start``."""
+    """Hold the metadata and the list of tensors of the GGUF file at ``path``, whose weights begin
+    at byte ``start``.
+    """
 
     path: Path
     metadata: Mapping[str, Any]
@@ -98,7 +103,9 @@ class GgufFile:
 
     @cached_property
     def quantisation(self) -> str:
-        """Return the name of the quantisation, such as ``Q4_K_M``: as stated, else the type of most bytes."""
+        """Return the name of the quantisation, such as ``Q4_K_M``: as stated, else the type of most
+        bytes.
+        """
         from gguf import LlamaFileType
 
         stated = self.metadata.get("general.file_type")
@@ -115,7 +122,8 @@ class GgufFile:
 def read_gguf(path: Path) -> GgufFile:
     """Read the head of the GGUF file at ``path``.
 
-    Raises ModelError if it is damaged, of another format or version, a part of a split model, or no language model.
+    Raises ModelError if it is damaged, of another format or version, a part of a split model, or no
+    language model.
     """
     if not is_installed("gguf"):
         raise ModelError(f"{path.name} needs the package gguf; run: {install_line('gguf')}")
@@ -136,7 +144,9 @@ def read_gguf(path: Path) -> GgufFile:
 
 
 class _Reader:
-    """Read a GGUF file from its first byte on; every length is held against the bytes that are left."""
+    """Read a GGUF file from its first byte on; every length is held against the bytes that are
+    left.
+    """
 
     def __init__(self, path: Path, content: mmap.mmap) -> None:
         self._path = path
@@ -161,7 +171,8 @@ class _Reader:
         end = max((start + tensor.offset + tensor.bytes for tensor in tensors), default=0)
         if end > self._size:
             raise ModelError(
-                f"{self._path} is cut short: it should have {end:,} bytes and has {self._size:,}; fetch it again"
+                f"{self._path} is cut short: it should have {end:,} bytes and has {self._size:,}; "
+                "fetch it again"
             )
         return GgufFile(self._path, metadata, tensors, start)
 
@@ -179,7 +190,8 @@ class _Reader:
         if swapped in _VERSIONS:
             raise ModelError(f"{self._path} is a big-endian GGUF file; fetch the little-endian one")
         raise ModelError(
-            f"{self._path} is GGUF version {version}, but only 2 and 3 can be read; convert the model with a "
+            f"{self._path} is GGUF version {version}, but only 2 and 3 can be read; convert the "
+            "model with a "
             "current llama.cpp"
         )
 
@@ -257,7 +269,9 @@ class _Reader:
 
 
 def _refuse_shard(file: GgufFile) -> None:
-    """Raise ModelError if ``file`` is one of several files of a model; say which are there and how to join them."""
+    """Raise ModelError if ``file`` is one of several files of a model; say which are there and how
+    to join them.
+    """
     match = _SHARD.fullmatch(file.path.name)
     count = file.metadata.get("split.count", 0)
     if match is None and count <= 1:
@@ -272,11 +286,13 @@ def _refuse_shard(file: GgufFile) -> None:
     missing = [part for part in parts if not (file.path.parent / part).is_file()]
     if missing:
         raise ModelError(
-            f"{file.path} is one of {len(parts)} parts, and {missing[0]} is missing ({len(missing)} in all); "
+            f"{file.path} is one of {len(parts)} parts, and {missing[0]} is missing "
+            f"({len(missing)} in all); "
             "fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
         )
     raise ModelError(
-        f"{file.path} is one of {len(parts)} parts; join them: {_join(parts[0], match['stem'] + '.gguf')}"
+        f"{file.path} is one of {len(parts)} parts; join them: "
+        f"{_join(parts[0], match['stem'] + '.gguf')}"
     )
 
 
@@ -311,9 +327,11 @@ def is_gguf(name: str) -> bool:
 
 
 def named_gguf(path: Path) -> Path | None:
-    """Return the GGUF file that ``path`` is, or that a folder holds if it has no other weights; None if there is none.
+    """Return the GGUF file that ``path`` is, or that a folder holds if it has no other weights;
+    None if there is none.
 
-    Raises ModelError if a folder holds several: they are different quantisations, and the choice is the user's.
+    Raises ModelError if a folder holds several: they are different quantisations, and the choice is
+    the user's.
     """
     if path.is_file() and is_gguf(path.name):
         return path

@@ -1,4 +1,6 @@
-"""Compute the model in a GGUF file with transformers, in plain numbers of the values that the file gives."""
+"""Compute the model in a GGUF file with transformers, in plain numbers of the values that the file
+gives.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ _NOT_PARAMETERS = ("rope_freqs.weight",)  # read into the configuration
 class GgufModel(FolderModel):
     """The causal language model in the GGUF file at ``path``.
 
-    Its weights are de-quantised when they are loaded and computed with in ``dtype``, by default float32.  Arguments as
-    of :class:`~choicewise.models.local.folder_model.FolderModel`, which computes it.  The identity holds the file's
-    sha256.  Raises ModelError if the file is damaged or no language model, a package is missing, or transformers would
-    compute another model than the file states.
+    Its weights are de-quantised when they are loaded and computed with in ``dtype``, by default
+    float32.  Arguments as of :class:`~choicewise.models.local.folder_model.FolderModel`, which
+    computes it.  The identity holds the file's sha256.  Raises ModelError if the file is damaged or
+    no language model, a package is missing, or transformers would compute another model than the
+    file states.
     """
 
     def __init__(self, path: str | Path, dtype: str | None = None, **options: Any) -> None:
@@ -44,7 +47,9 @@ class GgufModel(FolderModel):
         return f"{self.file.quantisation} (gguf), {self.asked_dtype}"
 
     def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name of every tensor with its shape, as the de-quantised float32 values that are loaded."""
+        """Yield the name of every tensor with its shape, as the de-quantised float32 values that
+        are loaded.
+        """
         for tensor in self.file.tensors:
             yield (
                 tensor.name,
@@ -64,7 +69,9 @@ class GgufModel(FolderModel):
         return hashlib.sha256(identity).hexdigest()
 
     def _load(self, spread: Spread | None) -> Any:
-        """Return the torch module with the file's values; ModelError if some of them have no place in it."""
+        """Return the torch module with the file's values; ModelError if some of them have no place
+        in it.
+        """
         from choicewise.models.local.gguf_values import read_values
         from choicewise.models.local.networks import load_network
 
@@ -85,7 +92,8 @@ class GgufModel(FolderModel):
         loaded = sum(parameter.numel() for parameter in network.parameters())
         if stored != loaded:
             raise ModelError(
-                f"{self.path} holds {stored:,} values, but transformers makes a model of {loaded:,}, so "
+                f"{self.path} holds {stored:,} values, but transformers makes a model of "
+                f"{loaded:,}, so "
                 "its numbers would differ"
             )
         return network

@@ -1,7 +1,9 @@
-"""Make a model folder's configuration and tokenizer of what a GGUF file states, and refuse what would be lost.
+"""Make a model folder's configuration and tokenizer of what a GGUF file states, and refuse what
+would be lost.
 
-transformers reads both from the file.  Some of what a file states has no effect there: each such key is either made up
-for here, held against what transformers takes instead, or refused by name, as the model would compute something else.
+transformers reads both from the file.  Some of what a file states has no effect there: each such
+key is either made up for here, held against what transformers takes instead, or refused by name, as
+the model would compute something else.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ _WHOLE_TOKENS_FIRST: Final = (
     ),
     "tekken",
 )
-"""Kinds whose words that are tokens are not merged from parts (``ignore_merges``), and whose texts begin with BOS."""
+"""Kinds whose words that are tokens are not merged from parts (``ignore_merges``), and whose texts
+begin with BOS.
+"""
 
 _BYTE_LEVEL: Final = {
     "type": "ByteLevel",
@@ -64,7 +68,9 @@ _BYTE_LEVEL: Final = {
 _SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
 
 _WITHOUT_EFFECT: Final = frozenset({"vocab_size", "tensor_data_layout", "attention.causal"})
-"""Keys of an architecture that change no number: the vocabulary is counted, the layout is the only one."""
+"""Keys of an architecture that change no number: the vocabulary is counted, the layout is the only
+one.
+"""
 
 _HELD_AGAINST: Final = {
     "attention.key_length": "head_dim",
@@ -76,17 +82,20 @@ _HELD_AGAINST: Final = {
     "expert_count": "num_local_experts",
     "expert_used_count": "num_experts_per_tok",
 }
-"""Keys that transformers does not read, and the field of its configuration that must have the same value."""
+"""Keys that transformers does not read, and the field of its configuration that must have the same
+value.
+"""
 
 _ROPE: Final = "rope.scaling."
 _THETA: Final = 10_000.0  # llama.cpp's base of rotary embeddings where the file states none
 
 
 def settings_folder(file: GgufFile, digest: str) -> Path:
-    """Return a folder with ``config.json`` and the tokenizer of ``file``, whose sha256 is ``digest``.
+    """Return a folder with ``config.json`` and the tokenizer of ``file``, whose sha256 is
+    ``digest``.
 
-    It is made once and kept in the user's cache.  Raises ModelError if transformers can't read the architecture or the
-    tokenizer, or would leave out something that changes scores.
+    It is made once and kept in the user's cache.  Raises ModelError if transformers can't read the
+    architecture or the tokenizer, or would leave out something that changes scores.
     """
     packages = [version(name) for name in ("choicewise", "transformers", "tokenizers", "gguf")]
     code = Path(__file__).read_bytes()
@@ -104,14 +113,17 @@ def settings_folder(file: GgufFile, digest: str) -> Path:
         write_text(folder / _COMPLETE, exact_json(config, indent=1, sort=True))
     except (OSError, StoreError) as error:
         raise ModelError(
-            f"can't write the settings of {file.path.name} into {folder} ({error}); set XDG_CACHE_HOME to "
+            f"can't write the settings of {file.path.name} into {folder} ({error}); set "
+            "XDG_CACHE_HOME to "
             "a writable folder"
         ) from error
     return folder
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 (64 hex) of the file at ``path``, remembered while the file does not change."""
+    """Return the sha256 (64 hex) of the file at ``path``, remembered while the file does not
+    change.
+    """
 
     def compute() -> str:
         with path.open("rb") as stream:
@@ -121,7 +133,9 @@ def file_digest(path: Path) -> str:
 
 
 def _config(file: GgufFile) -> dict[str, Any]:
-    """Return the configuration as transformers reads it, with the rotary embedding that the file states."""
+    """Return the configuration as transformers reads it, with the rotary embedding that the file
+    states.
+    """
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -133,7 +147,8 @@ def _config(file: GgufFile) -> dict[str, Any]:
     except Exception as error:
         # The reader fails in every way there is.
         raise ModelError(
-            f"transformers can't read the architecture {file.architecture!r} of {file.path.name} ({error}); {SERVE_IT}"
+            f"transformers can't read the architecture {file.architecture!r} of {file.path.name} "
+            f"({error}); {SERVE_IT}"
         ) from error
     _refuse_lost_keys(file, config)
     _scale_rotation(file, config)
@@ -144,7 +159,9 @@ def _config(file: GgufFile) -> dict[str, Any]:
 
 
 def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
-    """Raise ModelError if ``file`` states something about its architecture that ``config`` does not have."""
+    """Raise ModelError if ``file`` states something about its architecture that ``config`` does not
+    have.
+    """
     from transformers.integrations import GGUF_CONFIG_MAPPING
 
     names = GGUF_CONFIG_MAPPING.get(config.model_type, GGUF_CONFIG_MAPPING.get(file.architecture))
@@ -180,7 +197,8 @@ def _field(config: Any, name: str) -> Any:
 
 
 def _scale_rotation(file: GgufFile, config: Any) -> None:
-    """Give ``config`` the scaling of rotary positions that ``file`` states, which transformers leaves out.
+    """Give ``config`` the scaling of rotary positions that ``file`` states, which transformers
+    leaves out.
 
     Raises ModelError if it is of a kind that can't be expressed exactly.
     """
@@ -210,7 +228,9 @@ def _scale_rotation(file: GgufFile, config: Any) -> None:
 
 
 def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> None:
-    """Find the published scaling of Llama 3 that gives the factors in the tensor ``name`` of ``file``."""
+    """Find the published scaling of Llama 3 that gives the factors in the tensor ``name`` of
+    ``file``.
+    """
     from gguf import GGUFReader
 
     if name != "rope_freqs.weight":
@@ -231,7 +251,9 @@ def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> Non
 
 
 def _llama3_factors(theta: float, count: int, scaling: Mapping[str, float]) -> Any:
-    """Return how many times longer every wave becomes (Llama 3.1, ``rope_scaling`` of its config.json)."""
+    """Return how many times longer every wave becomes (Llama 3.1, ``rope_scaling`` of its
+    config.json).
+    """
     import numpy as np
 
     wavelengths = 2 * np.pi * theta ** (np.arange(count) / count)
@@ -243,7 +265,9 @@ def _llama3_factors(theta: float, count: int, scaling: Mapping[str, float]) -> A
 
 
 def _tokenizer(file: GgufFile) -> dict[str, Any]:
-    """Return the content of ``tokenizer.json``: as transformers converts it, with what the conversion loses."""
+    """Return the content of ``tokenizer.json``: as transformers converts it, with what the
+    conversion loses.
+    """
     from transformers import AutoTokenizer
 
     kind = file.metadata.get("tokenizer.ggml.model")
@@ -256,7 +280,8 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     except Exception as error:
         # Vocabularies are malformed in every way there is.
         raise ModelError(
-            f"transformers can't read the tokenizer {kind!r} of {file.path.name} ({error}); {SERVE_IT}"
+            f"transformers can't read the tokenizer {kind!r} of {file.path.name} ({error}); "
+            f"{SERVE_IT}"
         ) from error
     if kind == "gpt2":
         _split_words(file, content)
@@ -271,13 +296,16 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
 
 
 def _refuse_foreign_merges(file: GgufFile) -> None:
-    """Raise ModelError if ``file`` merges what are no tokens: the library of tokenizers would abort."""
+    """Raise ModelError if ``file`` merges what are no tokens: the library of tokenizers would
+    abort.
+    """
     tokens = set(file.metadata["tokenizer.ggml.tokens"])
     for merge in file.metadata.get("tokenizer.ggml.merges", ()):
         left, _, right = merge.partition(" ")
         if left not in tokens or right not in tokens or left + right not in tokens:
             raise ModelError(
-                f"{file.path.name} merges {merge[:80]!r}, which are not among its tokens; fetch it again"
+                f"{file.path.name} merges {merge[:80]!r}, which are not among its tokens; fetch it "
+                "again"
             )
 
 
@@ -295,7 +323,8 @@ def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
         }
     elif words not in GGUF_PRE_TOKENIZER_SPLITS:
         raise ModelError(
-            f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), unknown to transformers; "
+            f"{file.path.name} splits words by {words!r} (tokenizer.ggml.pre), unknown to "
+            "transformers; "
             f"{SERVE_IT}"
         )
     content["model"]["ignore_merges"] = words in _WHOLE_TOKENS_FIRST
@@ -333,7 +362,9 @@ def _special_ends(file: GgufFile) -> dict[str, Any]:
 
 
 def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[str, Any]:
-    """Return the entry of a post-processor that adds the token in ``role``, which is entered into ``specials``."""
+    """Return the entry of a post-processor that adds the token in ``role``, which is entered into
+    ``specials``.
+    """
     token = _special_token(file, role)
     if token is None:
         raise ModelError(
@@ -345,7 +376,9 @@ def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[st
 
 
 def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
-    """Return the content of ``tokenizer_config.json``: special tokens by name, and the chat template."""
+    """Return the content of ``tokenizer_config.json``: special tokens by name, and the chat
+    template.
+    """
     roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     config: dict[str, Any] = {}
     for role, name in roles.items():
@@ -359,7 +392,9 @@ def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
 
 
 def _special_token(file: GgufFile, role: str) -> str | None:
-    """Return the text of the special token in ``role``, such as ``bos``; None if the file names none."""
+    """Return the text of the special token in ``role``, such as ``bos``; None if the file names
+    none.
+    """
     number = file.metadata.get(f"tokenizer.ggml.{role}_token_id")
     tokens = file.metadata["tokenizer.ggml.tokens"]
     if not isinstance(number, int) or number >= len(tokens):

@@ -1,4 +1,6 @@
-"""Read the weights of a GGUF file as plain numbers, under the names and in the layout of transformers."""
+"""Read the weights of a GGUF file as plain numbers, under the names and in the layout of
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _PROCESSED: Final = (
 
 
 def read_values(file: GgufFile, folder: Path) -> dict[str, torch.Tensor]:
-    """Return the float32 values of ``file`` by transformers' name; ``folder`` holds the configuration.
+    """Return the float32 values of ``file`` by transformers' name; ``folder`` holds the
+    configuration.
 
-    Tensors are read one after the other, so that no more than one is there twice.  Raises ModelError if transformers
-    has no names for the architecture.
+    Tensors are read one after the other, so that no more than one is there twice.  Raises
+    ModelError if transformers has no names for the architecture.
     """
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     with torch.device("meta"):

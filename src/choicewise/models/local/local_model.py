@@ -215,7 +215,8 @@ class LocalModel(NetworkModel):
         names = list(ladder)
         slower = names[names.index(rung) + 1 :]
         excess = (
-            f"on a question of this run the path {rung!r} is {difference:.2g} nats off one sequence at a "
+            f"on a question of this run the path {rung!r} is {difference:.2g} nats off one "
+            "sequence at a "
             f"time ({allowed:.2g} allowed)"
         )
         if not slower:
@@ -223,7 +224,8 @@ class LocalModel(NetworkModel):
         checked = check(self.lm, {name: ladder[name] for name in slower}, self._checked.depth)
         self._take(replace(checked, trials=(Trial(rung, difference, excess), *checked.trials)))
         raise ModelError(
-            f"{self.name}: {excess}; its last answers are dropped. Run the same command again to resume on the path "
+            f"{self.name}: {excess}; its last answers are dropped. Run the same command again to "
+            "resume on the path "
             f"{checked.rung!r}"
         )
 

@@ -179,7 +179,8 @@ def _refuse_code(folder: Path, config: Mapping[str, Any], trust_remote_code: boo
     if config.get("model_type") in transformers.CONFIG_MAPPING:
         return
     raise ModelError(
-        f"{folder} brings its own code (auto_map in config.json). Read it, then load the model with "
+        f"{folder} brings its own code (auto_map in config.json). Read it, then load the model "
+        "with "
         "load_model(..., trust_remote_code=True)"
     )
 
@@ -198,14 +199,16 @@ def _refuse_report(folder: Path, kind: ModelKind, report: Mapping[str, Any]) -> 
         if names:
             first = ", ".join(sorted(map(str, names))[:3])
             raise ModelError(
-                f"the weights in {folder} do not fit its config.json, so parts of the model would be random "
+                f"the weights in {folder} do not fit its config.json, so parts of the model would "
+                "be random "
                 f"({trouble}: {first}; {len(names)} in all); fetch the folder again"
             )
     unused = sorted(name for name in report["unexpected_keys"] if not _NOT_MISSED.search(name))
     if unused:
         first = f"{', '.join(unused[:3])}; {len(unused)} in all"
         raise ModelError(
-            f"{folder} holds weights that its config.json does not have ({first}), so the numbers would be "
+            f"{folder} holds weights that its config.json does not have ({first}), so the numbers "
+            "would be "
             "another model's. Fetch the folder again, or if config.json is right, save it "
             f'without them: python -c "from transformers import {kind.loader} as M; '
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
@@ -231,7 +234,8 @@ def _refuse_size(folder: Path, kind: ModelKind, most: int, trust_remote_code: bo
     described = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if described > most + _SLACK:
         raise ModelError(
-            f"{folder}/config.json describes a model of {described:,} numbers, but the weights hold at most {most:,}; "
+            f"{folder}/config.json describes a model of {described:,} numbers, but the weights "
+            f"hold at most {most:,}; "
             "fetch the folder again"
         )
 
@@ -267,9 +271,12 @@ class Spread:
         sizes = ", ".join(f"{size:,}" for size in self._free.values())
         needed = self._needed
         return ModelError(
-            f"{self._folder} does not fit on {self._device}. It has {needed.weights:,} bytes of weights, in "
-            f"layers of up to {needed.layer:,}, and computes with {needed.workspace:,} per device. Free are "
-            f"{sum(self._free.values()):,} ({sizes}). Use more or larger GPUs, a narrower dtype, quantised "
+            f"{self._folder} does not fit on {self._device}. It has {needed.weights:,} bytes of "
+            "weights, in "
+            f"layers of up to {needed.layer:,}, and computes with {needed.workspace:,} per device. "
+            "Free are "
+            f"{sum(self._free.values()):,} ({sizes}). Use more or larger GPUs, a narrower dtype, "
+            "quantised "
             "weights, or smaller packs"
         )
 
@@ -337,11 +344,12 @@ class NetworkModel:
 
 
 class PathCache:
-    """The self-check of the model that ``identity`` describes (what JSON can hold), on this machine.
+    """The self-check of the model that ``identity`` describes (what JSON can hold), on this
+    machine.
 
-    What a kernel does depends on the model, its dtype, the device, the versions of what computes and on our own paths,
-    so all of them name an entry.  Of what may still differ, such as a driver, each run notices by its spot checks, and
-    ``choicewise check`` measures anew.
+    What a kernel does depends on the model, its dtype, the device, the versions of what computes
+    and on our own paths, so all of them name an entry.  Of what may still differ, such as a driver,
+    each run notices by its spot checks, and ``choicewise check`` measures anew.
     """
 
     def __init__(self, identity: Sequence[object]) -> None:
@@ -388,7 +396,8 @@ class PaddedModel(NetworkModel, ABC):
     def __post_init__(self) -> None:
         if self.rung not in _RUNGS:
             raise ModelError(
-                f"rung is {self.rung!r}; for {type(self).__name__} it must be one of {', '.join(_RUNGS)}"
+                f"rung is {self.rung!r}; for {type(self).__name__} it must be one of "
+                f"{', '.join(_RUNGS)}"
             )
         super().__post_init__()
 
@@ -508,7 +517,8 @@ class EncoderDecoder(PaddedModel):
             start = getattr(generation, "decoder_start_token_id", None)
         if start is None:
             raise ModelError(
-                f"config.json of {self.name} has no decoder_start_token_id to start its decoder with; "
+                f"config.json of {self.name} has no decoder_start_token_id to start its decoder "
+                "with; "
                 "fetch the folder again, or add the token there"
             )
         self._start = np.asarray([start], dtype=np.int32)
@@ -659,7 +669,8 @@ def check(model: PaddedModel) -> SelfCheck:
     truth = _plain_sums(model, questions)
     if not np.isfinite(np.concatenate(truth)).all():
         raise ModelError(
-            f"{model.name} answers random tokens with NaN or infinity: its weights are damaged or too large for "
+            f"{model.name} answers random tokens with NaN or infinity: its weights are damaged or "
+            "too large for "
             f"{model.dtype}; try float32, or download them again"
         )
     padded: Sums = [np.full(len(sums), np.nan) for sums in truth]
@@ -714,7 +725,9 @@ def _depth(model: PaddedModel, questions: Sequence[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """A row of a batch: ``part`` of what question ``index`` needs, with its input tokens, and those with logits."""
+    """A row of a batch: ``part`` of what question ``index`` needs, with its input tokens, and those
+    with logits.
+    """
 
     index: int
     part: int

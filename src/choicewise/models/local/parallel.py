@@ -176,7 +176,8 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING or not getattr(CONFIG_MAPPING[kind], "base_model_tp_plan", None):
         raise ModelError(
-            f"{folder} can't be shared by {size} processes: transformers has no tensor-parallel plan (tp_plan) for "
+            f"{folder} can't be shared by {size} processes: transformers has no tensor-parallel "
+            "plan (tp_plan) for "
             f"{kind!r} models; {alone}"
         )
     text = {**config, **(config.get("text_config") or {})}
@@ -189,7 +190,8 @@ def refuse(config: Mapping[str, Any], folder: Path, objection: str | None) -> No
         if fitting:
             advice = f"start {' or '.join(fitting)} processes (torchrun --nproc-per-node), or "
         raise ModelError(
-            f"{folder} has {heads} {name.removeprefix('num_').replace('_', ' ')}, which {size} processes can't "
+            f"{folder} has {heads} {name.removeprefix('num_').replace('_', ' ')}, which {size} "
+            "processes can't "
             f"share evenly; {advice}{alone}"
         )
 
@@ -209,12 +211,15 @@ def refuse_memory(error: Exception) -> None:
     """End this process if memory ran out: the other ranks can't take smaller packs with it."""
     if ranks() > 1 and _is_out_of_memory(error):
         give_up(
-            f"out of memory ({str(error).splitlines()[0]}); compute fewer tokens at once (batch_tokens)"
+            f"out of memory ({str(error).splitlines()[0]}); compute fewer tokens at once "
+            "(batch_tokens)"
         )
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, on a device or on the host; among several ranks this one then ends."""
+    """Return whether memory ran out, on a device or on the host; among several ranks this one then
+    ends.
+    """
     refuse_memory(error)
     return _is_out_of_memory(error)
 
@@ -229,7 +234,9 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def give_up(reason: str) -> NoReturn:
-    """End this process, which ``torchrun`` follows with all others: nothing waits for a rank that is gone."""
+    """End this process, which ``torchrun`` follows with all others: nothing waits for a rank that
+    is gone.
+    """
     sys.stderr.write(f"error: rank {os.environ['RANK']} of {ranks()}: {reason}\n")
     sys.stderr.flush()
     os._exit(ModelError.exit_code)

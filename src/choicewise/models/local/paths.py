@@ -81,7 +81,9 @@ class PackedPath(ComputePath):
         yield from readout.finish()
 
     def run_packs(self, tree: Tree, read: Callable[[Pack, torch.Tensor], Answers]) -> Answers:
-        """Yield what ``read`` does for every pack and its hidden states; packs shrink if memory runs out."""
+        """Yield what ``read`` does for every pack and its hidden states; packs shrink if memory
+        runs out.
+        """
         past: KeysValues = []
         path = np.empty(0, dtype=np.int32)
         start = 0
@@ -267,7 +269,9 @@ LADDER: dict[str, Rung] = {
 
 
 def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> ComputePath:
-    """Return the path named ``rung``, in packs of ``batch_tokens`` tokens or of what suits the device."""
+    """Return the path named ``rung``, in packs of ``batch_tokens`` tokens or of what suits the
+    device.
+    """
     return LADDER[rung](lm, batch_tokens or PACKS.get(lm.device.type, PACKS["cpu"]))
 
 
@@ -279,7 +283,9 @@ def rungs(device: str) -> dict[str, Rung]:
 
 
 class MaskPath(PackedPath):
-    """A four-dimensional mask for the model's own attention; one per kind of layer where it has several kinds."""
+    """A four-dimensional mask for the model's own attention; one per kind of layer where it has
+    several kinds.
+    """
 
     cost = "every unique token once, with every pair of a pack's tokens masked"
 
@@ -327,7 +333,9 @@ class PrefixPath(ComputePath):
 
     @torch.inference_mode()
     def score(self, questions: Sequence[Span | Mass]) -> Answers:
-        """Yield the answers, branch by branch; prefixes that save less than ``worth`` are computed again."""
+        """Yield the answers, branch by branch; prefixes that save less than ``worth`` are computed
+        again.
+        """
         tree = build(questions)
         readout = Readout(self.lm, tree)
         path = np.empty(tree.depth.max(initial=-1) + 1, dtype=np.int32)
@@ -384,7 +392,9 @@ def input_row(lm: CausalLM, tokens: Ids) -> Tensor:
 
 
 def declared(config: Any) -> dict[str, Reach]:
-    """Return how far every kind of layer looks by the configuration; the kind is "" if there is one."""
+    """Return how far every kind of layer looks by the configuration; the kind is "" if there is
+    one.
+    """
     window = getattr(config, "sliding_window", None)
     reaches = {
         "full_attention": Reach(),

@@ -139,7 +139,9 @@ def looks_ahead(model: Any, vocabulary: int) -> bool:
 
 
 def last_rows(model: Any, last: int) -> dict[str, int]:
-    """Return the argument that saves the vocabulary at all but the ``last`` positions, if it has one."""
+    """Return the argument that saves the vocabulary at all but the ``last`` positions, if it has
+    one.
+    """
     if "logits_to_keep" not in signature(model.forward).parameters:
         return {}
     return {"logits_to_keep": last}

@@ -47,8 +47,8 @@ def products_of(device: str, dtype: str, wanted: str | None = None) -> str:
 
     ``wanted``: the choice of the user. Without one a fixed rule decides, never a timing, so that
     two processes on one kind of machine agree to the bit: oneDNN on AMD processors under the
-    measured versions of torch (``benchmarks/products.py``). Raises ModelError if oneDNN's product is
-    wanted and missing or wrong.
+    measured versions of torch (``benchmarks/products.py``). Raises ModelError if oneDNN's product
+    is wanted and missing or wrong.
     """
     if wanted == TORCH or not _fits(device, dtype):
         return TORCH
@@ -67,7 +67,9 @@ def _fits(device: str, dtype: str) -> bool:
 
 
 def use_products(network: nn.Module, products: str) -> None:
-    """Have every linear layer of ``network`` multiply by ``products``; other layers stay as they are."""
+    """Have every linear layer of ``network`` multiply by ``products``; other layers stay as they
+    are.
+    """
     if products != ONEDNN:
         return
     from torch import nn
@@ -131,7 +133,8 @@ def _onednn_linear() -> type[nn.Linear]:
 
 @cache
 def _is_right() -> bool:
-    """Return whether oneDNN's product exists and is right, as measured once for this torch on this processor.
+    """Return whether oneDNN's product exists and is right, as measured once for this torch on this
+    processor.
 
     The verdict is kept, so that a command that computes nothing need not import torch.
     """

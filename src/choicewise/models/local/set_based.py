@@ -57,7 +57,8 @@ class SetBasedPath:
                 if not out_of_memory(error):
                     raise
                 raise ModelError(
-                    f"there is not enough memory for {group[0].inputs} tokens at once; {LESS_MEMORY}"
+                    f"there is not enough memory for {group[0].inputs} tokens at once; "
+                    f"{LESS_MEMORY}"
                 ) from error
             yield from zip(indexes, scores, strict=True)
 
@@ -92,7 +93,10 @@ class SetBasedPath:
         difference = max(by_order, by_reading)
         if difference <= max(1e-3, 64 * torch.finfo(self.lm.model.dtype).eps):
             return None
-        return f"{_UNABLE}{difference:.2g} nats a token depend on the order of the options, or on how each is read"
+        return (
+            f"{_UNABLE}{difference:.2g} nats a token depend on the order of the options, or on how "
+            "each is read"
+        )
 
     def _logprobs(self, question: SetSpan) -> npt.NDArray[np.float32]:
         (scores,) = self._scores([question])
@@ -192,7 +196,9 @@ class _SetPass:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, options: AttentionOptions
     ) -> Tensor:
-        """Return the next layer's attention; shapes as in :data:`~choicewise.models.local.attention.Attend`."""
+        """Return the next layer's attention; shapes as in
+        :data:`~choicewise.models.local.attention.Attend`.
+        """
         self.calls += 1
         count = query.shape[2]
         group = query.shape[1] // key.shape[1]

@@ -132,7 +132,10 @@ class HfTokenizer:
         if self.mask_id is None:
             self.mask_id = self._published_mask()
         self._splits = content.get("pre_tokenizer") is not None
-        identity = f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} {self.eos_id}"
+        identity = (
+            f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} "
+            f"{self.eos_id}"
+        )
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
 
     @cached_property
@@ -275,7 +278,8 @@ def _convert(folder: Path, file: Path) -> Any:
     for module, package in (("sentencepiece", "sentencepiece"), ("google.protobuf", "protobuf")):
         if not is_installed(module):
             raise ModelError(
-                f"{folder} holds no tokenizer.json, and converting {file.name} needs {package}; run: "
+                f"{folder} holds no tokenizer.json, and converting {file.name} needs {package}; "
+                "run: "
                 f"{install_line('sentencepiece')}"
             )
     from transformers import AutoTokenizer
@@ -330,7 +334,9 @@ class _Original:
                 same += 1
             rest = slice(same, same + _QUOTED)
             raise ModelError(
-                f"{self._file} converted for transformers splits {texts[index][:80]!r} differently from "
-                f"SentencePiece: from token {same} on {ours[rest]}, not {theirs[rest]}. Set the model's "
+                f"{self._file} converted for transformers splits {texts[index][:80]!r} differently "
+                "from "
+                f"SentencePiece: from token {same} on {ours[rest]}, not {theirs[rest]}. Set the "
+                "model's "
                 "tokenizer_class in tokenizer_config.json, or get the author's tokenizer.json"
             )

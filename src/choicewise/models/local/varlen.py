@@ -2,8 +2,9 @@
 
 Consecutive nodes of the tree that follow one another are a *run*.  Ancestors that many rows of the
 pack have in common are attended to by all those rows at once.  A run's other ancestors are gathered
-before its keys, so that the kernel's causal rule is the tree's.  The two outputs are merged by their
-log-sum-exps, as in cascade attention (Ye et al. 2024, https://flashinfer.ai/2024/02/02/cascade-inference.html).
+before its keys, so that the kernel's causal rule is the tree's.  The two outputs are merged by
+their log-sum-exps, as in cascade attention (Ye et al. 2024,
+https://flashinfer.ai/2024/02/02/cascade-inference.html).
 """
 
 from __future__ import annotations
@@ -189,7 +190,9 @@ class Attended:
 
 
 def _share(part: Tensor, total: Tensor) -> Tensor:
-    """Return the share of ``part`` of ``total``, both log-sum-exps [rows, heads], to multiply outputs by."""
+    """Return the share of ``part`` of ``total``, both log-sum-exps [rows, heads], to multiply
+    outputs by.
+    """
     return (part - total).exp()[..., None]
 
 

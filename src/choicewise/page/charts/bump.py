@@ -74,7 +74,9 @@ Column = Mapping[str, Number]
 
 
 def caption(values: Records, rank: bool = True) -> str:
-    """Return how to read a chart of such values, of ranks or of values: it names what is drawn, and nothing else."""
+    """Return how to read a chart of such values, of ranks or of values: it names what is drawn, and
+    nothing else.
+    """
     edge = "rank_low" if rank else "ci_low"
     kinds = {record["kind"] for record in values}
     parts = ["One column per protocol, similar orders side by side."]
@@ -92,9 +94,11 @@ def caption(values: Records, rank: bool = True) -> str:
 
 
 def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:
-    """Return the chart of such values, of ranks or of values; it is wider than ``width`` if columns need more room.
+    """Return the chart of such values, of ranks or of values; it is wider than ``width`` if columns
+    need more room.
 
-    Its data differ from ``values`` in the positions of the models' names, which must not lie on each other.
+    Its data differ from ``values`` in the positions of the models' names, which must not lie on
+    each other.
     """
     lines = set()
     label_widths = [0.0]
@@ -151,13 +155,14 @@ def values(
     highlight: Sequence[str] = (),
     first: str | None = None,
 ) -> list[Record]:
-    """Return records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in colour or grey),
-    ``crossing`` and ``model`` (a name).
+    """Return records of the kinds ``column``, ``place`` and ``line`` (a model under a protocol, in
+    colour or grey), ``crossing`` and ``model`` (a name).
 
-    ``rows``: ranked, of several models (or of one). A column holds what was measured the same way, if two models were.
-    ``significant``: two lines between neighbouring columns are thick if they cross and each of the two orders is
-    among these. ``highlight``: models in colour, by default those with the best median rank. ``first``: protocol of
-    the first column, by default the one whose order agrees best with all others.
+    ``rows``: ranked, of several models (or of one). A column holds what was measured the same way,
+    if two models were. ``significant``: two lines between neighbouring columns are thick if they
+    cross and each of the two orders is among these. ``highlight``: models in colour, by default
+    those with the best median rank. ``first``: protocol of the first column, by default the one
+    whose order agrees best with all others.
     """
     models = list(dict.fromkeys(row.identity.model for row in rows))
     # A column with one model would order nothing.
@@ -197,7 +202,9 @@ def values(
 
 
 def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[str]:
-    """Return the models in colour, in the order of all models: those of ``highlight``, or with the best ranks."""
+    """Return the models in colour, in the order of all models: those of ``highlight``, or with the
+    best ranks.
+    """
     ranks: dict[str, list[float]] = {}
     for row in rows:
         rank = math.inf if row.ranks.rank is None else row.ranks.rank
@@ -210,7 +217,9 @@ def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[
 
 
 def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]:
-    """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the figures."""
+    """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the
+    figures.
+    """
     below = {"x": across, "y": {"value": "height"}}
     turned = {"angle": 270, "align": "right"}
     whole = {"x": across, "y": {"value": 0}, "y2": {"value": "height"}}
@@ -307,7 +316,9 @@ def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _with_room(
     values: Records, at: str, distance: float, bounds: tuple[float, float]
 ) -> list[Record]:
-    """Return the records, those of names with ``label_at``: ``distance`` from each other or more, in ``bounds``."""
+    """Return the records, those of names with ``label_at``: ``distance`` from each other or more,
+    in ``bounds``.
+    """
     names = []
     records = []
     for record in values:
@@ -333,7 +344,10 @@ def _with_room(
 
 def _description(models: int, columns: int, rank: bool) -> str:
     numbers = "ranks" if rank else "values"
-    return f"The {numbers} of {models} models under {columns} protocols, sorted by the similarity of their orders"
+    return (
+        f"The {numbers} of {models} models under {columns} protocols, sorted by the similarity of "
+        "their orders"
+    )
 
 
 def _measured_columns(rows: Sequence[Number], fewest: int) -> list[Column]:
@@ -358,7 +372,9 @@ def _value(column: Column, model: str) -> float:
 
 
 def _heights(column: Column, models: Sequence[str]) -> dict[str, float]:
-    """Return the rank of each model; lines of equal rank are side by side at the middle of the ranks they share."""
+    """Return the rank of each model; lines of equal rank are side by side at the middle of the
+    ranks they share.
+    """
     tied: dict[int, list[str]] = {}
     for model in models:
         rank = column[model].ranks.rank if model in column else None
@@ -387,7 +403,8 @@ def _column_records(names: Sequence[str], agreement: Sequence[float]) -> list[Re
                 "label": labels[short_names[name]],
                 "agreement": text or "–",
                 "description": (
-                    f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column {text or 'is not defined'}"
+                    f"{chart.cut(name, chart.SAID)}: Kendall's τ with the first column "
+                    f"{text or 'is not defined'}"
                 ),
             }
         )
@@ -397,7 +414,9 @@ def _column_records(names: Sequence[str], agreement: Sequence[float]) -> list[Re
 def _grey(
     model: str, line: int, columns: Sequence[Column], heights: Sequence[Mapping[str, float]]
 ) -> list[Record]:
-    """Return the points of a line without colour; the first has its description, since the line is one mark."""
+    """Return the points of a line without colour; the first has its description, since the line is
+    one mark.
+    """
     ranks = []
     records: list[Record] = []
     for number, (column, height) in enumerate(zip(columns, heights, strict=True)):
@@ -427,7 +446,8 @@ def _number_fields(row: Number | None, model: str, models: int) -> Record:
     ranks = row.ranks
     bounds = "" if ranks.low is None else f" (95 %: {ranks.low} to {ranks.high})"
     description = (
-        f"{name} under {chart.cut(row.identity.protocol, chart.SAID)}: rank {ranks.rank} of {models}{bounds}, "
+        f"{name} under {chart.cut(row.identity.protocol, chart.SAID)}: rank {ranks.rank} of "
+        f"{models}{bounds}, "
         f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}"
         f"{chart.bounds(row.interval.low, row.interval.high)}"
     )

@@ -1,6 +1,7 @@
 """Draw a chart, and build what all charts are made of: theme, frame, layers, labels.
 
-Colours are named as variables of CSS, which pages define for light and dark; files and notebooks get those of paper.
+Colours are named as variables of CSS, which pages define for light and dark; files and notebooks
+get those of paper.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ MIME = "application/vnd.vegalite.v6+json"
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart: what is seen in it (``title``), how to read it (``caption``), and its specification for pages.
+    """A drawn chart: what is seen in it (``title``), how to read it (``caption``), and its
+    specification for pages.
 
     A notebook shows it as it is.  ``page_spec``: without these texts, its colours variables of CSS.
     """
@@ -45,7 +47,9 @@ class Chart:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Return the Vega-Lite specification that is complete alone: with its title, on white, in literal colours."""
+        """Return the Vega-Lite specification that is complete alone: with its title, on white, in
+        literal colours.
+        """
         alone = deepcopy(dict(self.page_spec))
         # A page has title and caption outside the chart; alone it needs room for them.
         padding = dict(alone["padding"])
@@ -84,7 +88,9 @@ class Chart:
         return str(_renderer().vegalite_to_svg(self.spec, vl_version=_VERSION))
 
     def page_svg(self) -> str:
-        """The SVG image of :meth:`for_page`, to stand in a page's own text; it has no ``style`` attributes."""
+        """The SVG image of :meth:`for_page`, to stand in a page's own text; it has no ``style``
+        attributes.
+        """
         return str(_renderer().vegalite_to_svg(self.for_page(), vl_version=_VERSION))
 
     def png(self) -> bytes:
@@ -173,7 +179,8 @@ def frame(
     height: Any,
     description: str,
 ) -> dict[str, Any]:
-    """The specification of a chart that is ``width`` pixels wide with its margins, whatever the texts in them.
+    """The specification of a chart that is ``width`` pixels wide with its margins, whatever the
+    texts in them.
 
     ``description``: what it shows, in words, for those who hear it.
     """
@@ -191,7 +198,9 @@ def frame(
 
 
 def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
-    """A layer that draws the records of one ``kind``; marks without a description are hidden from screen readers."""
+    """A layer that draws the records of one ``kind``; marks without a description are hidden from
+    screen readers.
+    """
     return {
         "transform": [{"filter": test} for test in (where("kind", kind), *filters)],
         "mark": {"aria": "description" in encoding, **mark},
@@ -221,7 +230,9 @@ def lane(field: str = "lane", last: int | None = None, **channel: Any) -> dict[s
 
 
 def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
-    """The scale of differences: from the lowest to the highest of ``edges``, at least ``least`` either side of zero."""
+    """The scale of differences: from the lowest to the highest of ``edges``, at least ``least``
+    either side of zero.
+    """
     numbers = [edge for edge in edges if not math.isnan(edge)]
     domain = [min([-least, *numbers]), max([least, *numbers])]
     return {"domain": domain, "nice": True, "zero": True}
@@ -246,7 +257,9 @@ def note(**channel: Any) -> dict[str, Any]:
 def named(
     kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any
 ) -> list[dict[str, Any]]:
-    """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text on it."""
+    """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text
+    on it.
+    """
     # A stroke of the letters themselves would make them thin.
     rim = {**mark, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round", "color": PAPER}
     return [layer(kind, rim, *filters, **encoding), layer(kind, mark, *filters, **encoding)]
@@ -330,7 +343,9 @@ LIGHT: Final[Mapping[str, str]] = {
         "#0072b2", "#d55e00", "#009e73", "#b8578e", "#000000", "#b07800", "#2f8fc4", "#8c8100"
     ),
 }
-"""Colours on light paper: those of Okabe and Ito, the pale ones darkened until thin lines show (3 : 1 and more)."""
+"""Colours on light paper: those of Okabe and Ito, the pale ones darkened until thin lines show (3 :
+1 and more).
+"""
 
 _ON_WHITE: Final[Mapping[str, str]] = {**LIGHT, PAPER: "#ffffff"}
 """The same on the white of files and notebooks."""
@@ -387,7 +402,8 @@ def em(text: str) -> float:
 
 @lru_cache(maxsize=4096)
 def cut(text: str, most: float) -> str:
-    """Return ``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font wide.
+    """Return ``text`` on one line with nothing hidden in it, at most ``most`` sizes of its font
+    wide.
 
     Its end is left out, whole words of it if they are not long.
     """
@@ -405,7 +421,8 @@ def cut(text: str, most: float) -> str:
 def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
     """Return every name :func:`cut`, so that no two look the same.
 
-    If several would, what all of these begin with is left out; if they still would, all but their last letters are.
+    If several would, what all of these begin with is left out; if they still would, all but their
+    last letters are.
     """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -429,12 +446,16 @@ def cut_distinct(names: Iterable[str], most: float) -> dict[str, str]:
 
 
 def harmless(text: str) -> str:
-    """Return ``text`` in full, with escapes for hidden characters and without those that no file may hold."""
+    """Return ``text`` in full, with escapes for hidden characters and without those that no file
+    may hold.
+    """
     return _NO_CHARACTERS.sub("\ufffd", disarmed(text))
 
 
 def without_shared(protocols: Sequence[str]) -> dict[str, str]:
-    """Return every name without the benchmark and the changes that all have, such as ``mmlu/`` and ``@shots=0``."""
+    """Return every name without the benchmark and the changes that all have, such as ``mmlu/`` and
+    ``@shots=0``.
+    """
     benchmarks = {name.partition("/")[0] for name in protocols}
     changes = {name.partition("@")[2] for name in protocols}
     # What all names have says nothing.
@@ -444,7 +465,9 @@ def without_shared(protocols: Sequence[str]) -> dict[str, str]:
 
 
 def change(axis: Axis, most: float) -> str:
-    """Return from what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the font wide."""
+    """Return from what to what an axis changes, ``sum → char_mean``, at most ``most`` sizes of the
+    font wide.
+    """
     text = change_text(axis).removeprefix(f"{axis.axis} ")
     if em(text) <= most:
         return text
@@ -512,7 +535,9 @@ def _harmless(record: Record) -> Record:
 
 
 def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
-    """Return the specification with literal colours for the variables; its data are left as they are."""
+    """Return the specification with literal colours for the variables; its data are left as they
+    are.
+    """
     if isinstance(spec, Mapping):
         parts = {name: _coloured(part, colours) for name, part in spec.items() if name != "values"}
         return {name: parts.get(name, part) for name, part in spec.items()}

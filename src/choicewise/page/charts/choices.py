@@ -17,8 +17,9 @@ from choicewise.util.text import counted, safe
 class Choices:
     """What a user chooses of a chart.
 
-    ``models``: by name, of those among the runs. ``start`` and ``end``: protocols. ``protocol``: one to point out, or
-    to draw alone. ``rank``: ranks, or values; None: what the chart shows by itself. ``width``: in pixels.
+    ``models``: by name, of those among the runs. ``start`` and ``end``: protocols. ``protocol``:
+    one to point out, or to draw alone. ``rank``: ranks, or values; None: what the chart shows by
+    itself. ``width``: in pixels.
     """
 
     models: Sequence[str] = ()
@@ -72,7 +73,9 @@ def about_runs(study: Study) -> str:
 
 
 def several_data(study: Study) -> str:
-    """Return why a chart of one dataset can't be drawn: the runs are on several. Empty if they are not."""
+    """Return why a chart of one dataset can't be drawn: the runs are on several. Empty if they are
+    not.
+    """
     if len(study.datasets) < 2:
         return ""
     names = []

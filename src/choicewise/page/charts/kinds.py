@@ -1,4 +1,6 @@
-"""Draw a study as a chart of a given kind, and declare the kinds of charts of the numbers themselves."""
+"""Draw a study as a chart of a given kind, and declare the kinds of charts of the numbers
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,11 @@ from choicewise.util.text import counted, safe
 
 
 def draw(name: str, study: Study, **choices: Any) -> Chart:
-    """Draw the chart called ``name`` of the runs of ``study``; ``choices``: fields of :class:`~.choices.Choices`.
+    """Draw the chart called ``name`` of the runs of ``study``; ``choices``: fields of
+    :class:`~.choices.Choices`.
 
-    Raises UsageError for a name or choice that nobody knows, and for a chart that these runs can't give; it says what
-    the chart needs and which charts can be drawn.
+    Raises UsageError for a name or choice that nobody knows, and for a chart that these runs can't
+    give; it says what the chart needs and which charts can be drawn.
     """
     kind = find_kind(name)
     names = [field.name for field in fields(Choices)]

@@ -1,4 +1,6 @@
-"""Draw charts in lanes (effects, ladder, pair, ranks): their values and, from one builder, their specifications."""
+"""Draw charts in lanes (effects, ladder, pair, ranks): their values and, from one builder, their
+specifications.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def pair_caption(values: Records) -> str:
 
 
 def effects_values(effects: Sequence[Effect]) -> list[Record]:
-    """Return records of the kinds ``effect`` (a row) and ``pair`` (a tick in it); changes are shares of 1."""
+    """Return records of the kinds ``effect`` (a row) and ``pair`` (a tick in it); changes are
+    shares of 1.
+    """
     records: list[Record] = []
     for lane, effect in enumerate(effects):
         records.append(_effect(effect, lane))
@@ -128,10 +132,11 @@ def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 
 
 def ladder_values(ladder: Ladder) -> list[Record]:
-    """Return records of the kinds ``end`` (the first and the last number) and ``step``, from the top.
+    """Return records of the kinds ``end`` (the first and the last number) and ``step``, from the
+    top.
 
-    ``before`` and ``after`` are the numbers on both sides of a step, ``low`` and ``high`` one standard error around
-    the second.
+    ``before`` and ``after`` are the numbers on both sides of a step, ``low`` and ``high`` one
+    standard error around the second.
     """
     before = ladder.start_value
     records = [_end(ladder.start, before, ladder.start_n, lane=0, side="from")]
@@ -190,7 +195,9 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 
 
 def pair_values(left: str, right: str, contests: Sequence[Contest]) -> list[Record]:
-    """Return records of the kinds ``difference`` (a protocol, the greatest first) and ``side`` (the two models)."""
+    """Return records of the kinds ``difference`` (a protocol, the greatest first) and ``side`` (the
+    two models).
+    """
     ordered = sorted(contests, key=_greatest_first)
     names = chart.without_shared([contest.protocol for contest in ordered]).values()
     labels = chart.cut_distinct(names, _PROTOCOL)
@@ -262,8 +269,8 @@ def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 def ranks_values(rows: Sequence[Number], protocol: str | None = None) -> list[Record]:
     """Return records of the kinds ``model`` (a row each, the best first) and ``rank`` (a dot).
 
-    ``rows``: ranked, of several models; a rank without a rival is none. ``protocol``: of this one alone, with the
-    interval of each rank.
+    ``rows``: ranked, of several models; a rank without a rival is none. ``protocol``: of this one
+    alone, with the interval of each rank.
     """
     ranked = []
     for row in rows:
@@ -335,7 +342,9 @@ def ranks_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 
 
 class _Lanes:
-    """Collect the layers of a chart in lanes, from the lowest up; pairs are for wide and narrow charts."""
+    """Collect the layers of a chart in lanes, from the lowest up; pairs are for wide and narrow
+    charts.
+    """
 
     def __init__(
         self,
@@ -455,7 +464,8 @@ def _effect(effect: Effect, lane: int) -> Record:
         "result": points(spread.mean),
         "size": f"size {percent(effect.absolute)}, {pairs}",
         "description": (
-            f"{effect.axis}: mean change {points(spread.mean)} points over {pairs} of protocols{deviation}, "
+            f"{effect.axis}: mean change {points(spread.mean)} points over {pairs} of "
+            f"protocols{deviation}, "
             f"mean size {percent(effect.absolute)}"
         ),
     }

@@ -20,7 +20,9 @@ _PROTOCOL: Final = 20
 """Width of the names of protocols, in sizes of the font."""
 
 _PLOT: Final = 38
-"""Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their font."""
+"""Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their
+font.
+"""
 
 _LANE: Final = 8
 """Pixels of a lane."""
@@ -33,7 +35,9 @@ _HEADING: Final = 18
 
 
 def caption(values: Records, rank: bool = False) -> str:
-    """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing else."""
+    """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing
+    else.
+    """
     numbers = _of_kind(values, "number")
     if not numbers:
         return "No accuracy of this model; its numbers are under the other metrics."
@@ -139,10 +143,12 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any
 
 
 def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]:
-    """Return records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``, from the top.
+    """Return records of the kinds ``family``, ``number``, ``name``, ``published`` and ``chance``,
+    from the top.
 
-    ``rows``: of one model, one per protocol and group. Families are in the order of their first row, their numbers
-    from the greatest to the least, those without a value last. ``chosen``: protocols to point out.
+    ``rows``: of one model, one per protocol and group. Families are in the order of their first
+    row, their numbers from the greatest to the least, those without a value last. ``chosen``:
+    protocols to point out.
     """
     families: dict[str, list[Number]] = {}
     for row in rows:
@@ -229,7 +235,9 @@ def _published_layer() -> dict[str, Any]:
 
 
 def _name_layers(narrow: bool) -> list[dict[str, Any]]:
-    """Return the names; on narrow charts those right of the middle alone, as the families' names are on the left."""
+    """Return the names; on narrow charts those right of the middle alone, as the families' names
+    are on the left.
+    """
     # Where a name is beside its dot depends on the room that the values leave.
     looks: dict[str, dict[str, Any]] = {
         "center": {"align": "center"},
@@ -270,7 +278,8 @@ def _description(numbers: Records) -> str:
     if not shares:
         return "All numbers of one model: no item was scored"
     return (
-        f"All numbers of one model: {len(shares)}, from {chart.share(min(shares))} to {chart.share(max(shares))}, "
+        f"All numbers of one model: {len(shares)}, from {chart.share(min(shares))} to "
+        f"{chart.share(max(shares))}, "
         "each with its 95 % interval, by family"
     )
 
@@ -353,7 +362,9 @@ def _names(
     short_names: Mapping[str, str],
     chosen: Collection[str],
 ) -> list[Record]:
-    """Return names if there is room: of the greatest above it, of the least on its left, of what was chosen."""
+    """Return names if there is room: of the greatest above it, of the least on its left, of what
+    was chosen.
+    """
     scored = [row for row in rows if not math.isnan(row.value)]
     if not scored:
         return []

@@ -1,4 +1,6 @@
-"""Draw answers along thoughts by share: how many are right, how probable the right choice is, how many still change."""
+"""Draw answers along thoughts by share: how many are right, how probable the right choice is, how
+many still change.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,8 @@ def draw(study: Study, choices: Choices) -> Chart:
 def caption(values: Records) -> str:
     """Return how to read a chart of ``values``; it names only what is drawn."""
     sentences = [
-        "Each thought is cut after these shares of its tokens and closed by the chat template's own text."
+        "Each thought is cut after these shares of its tokens and closed by the chat template's "
+        "own text."
     ]
     if any(record["kind"] == "point" and not math.isnan(record["low"]) for record in values):
         sentences.append("Pale: 95 % intervals.")
@@ -128,7 +131,8 @@ def _point_record(slot: int, point: Point, n: int) -> Record:
     series = _SERIES[slot]
     share = 100 * (point.share or 0)
     description = (
-        f"{series}, after {share:.0f} % of the thought ({tokens(point.tokens)} tokens in the median): "
+        f"{series}, after {share:.0f} % of the thought ({tokens(point.tokens)} tokens in the "
+        "median): "
         f"{chart.share(value)}{chart.bounds(low, high)}, {counted(n, 'item')}"
     )
     return {

@@ -62,7 +62,9 @@ def values(calibrated: Calibrated) -> list[Record]:
 
 
 def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
-    """Return the specification of a diagram of ``values``, a square with room on its right if the chart is wide."""
+    """Return the specification of a diagram of ``values``, a square with room on its right if the
+    chart is wide.
+    """
     side = min(width - _LEFT - _RIGHT, _MOST)
     axis = {**chart.PERCENT_AXIS, "titleFontWeight": "normal"}
     scale = {"domain": [0, 1], "nice": False}
@@ -75,7 +77,8 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     layers = [chart.layer("even", dash, x=start, x2=end, y=start, y2=end)]
     rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
     layers.append(chart.layer("bin", rule, x=x, y=chart.number("low"), y2={"field": "high"}))
-    # The area of a dot is its share of the items: a bin of three items must not look like one of a hundred.
+    # The area of a dot is its share of the items: a bin of three items must not look like one of a
+    # hundred.
     point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
     point |= {"stroke": chart.PAPER, "strokeWidth": 1, "opacity": 1}
     area = chart.number("share", legend=None, scale={"domain": [0, 1], "range": [20, 300]})

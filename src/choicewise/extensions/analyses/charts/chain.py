@@ -23,8 +23,9 @@ from choicewise.report.tables import value_text
 from choicewise.results.number import Number
 from choicewise.util.text import counted, plain
 
-# Panels are side by side, or one below the other if the chart is narrow. Every record has its position in both layouts:
-# ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the narrow one.
+# Panels are side by side, or one below the other if the chart is narrow. Every record has its
+# position in both layouts: ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the
+# narrow one.
 
 CAPTION: Final = (
     "Left to right, each metric drops detail and tracks training less smoothly (Schaeffer et al. "
@@ -75,7 +76,9 @@ MOST: Final = 12
 
 
 def values(chains: Sequence[Chain]) -> list[Record]:
-    """Return records of the kinds ``group`` (a protocol), ``panel``, ``tick``, ``guess``, ``name`` and ``dot``."""
+    """Return records of the kinds ``group`` (a protocol), ``panel``, ``tick``, ``guess``, ``name``
+    and ``dot``.
+    """
     records: list[Record] = []
     row = 0
     line = 0
@@ -151,8 +154,9 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
 class _Layout:
     """Describe one of the two layouts.
 
-    ``x``, ``y``: the fields of the records' positions. ``names``: the side of the names of models. ``left``: the width
-    of these names, in sizes of the font. ``right``: pixels on the right. ``panels``: how many are side by side.
+    ``x``, ``y``: the fields of the records' positions. ``names``: the side of the names of models.
+    ``left``: the width of these names, in sizes of the font. ``right``: pixels on the right.
+    ``panels``: how many are side by side.
     """
 
     x: str
@@ -268,7 +272,8 @@ class _Lanes:
 class _Panel:
     """Draw one metric under one protocol; ``number``: counts the panels of the protocol.
 
-    ``low``, ``high``: the ends of the scale. ``guess``: the number of guessing, NaN if it is unknown or differs.
+    ``low``, ``high``: the ends of the scale. ``guess``: the number of guessing, NaN if it is
+    unknown or differs.
     """
 
     metric: str
@@ -374,7 +379,9 @@ class _Panel:
 
 
 def _scale(metric: str, edges: Sequence[float]) -> tuple[float, float]:
-    """Return the scale from zero to a round number beyond all of ``edges``; of shares of the choices from 0 to 1."""
+    """Return the scale from zero to a round number beyond all of ``edges``; of shares of the
+    choices from 0 to 1.
+    """
     if metric in ("norm-prob", "acc"):
         return 0.0, 1.0
     furthest = max((abs(edge) for edge in edges), default=0.0) or 1.0

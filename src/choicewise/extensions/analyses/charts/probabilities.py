@@ -54,7 +54,9 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """Hold how far a model's confidence is right: the rows of both errors, and the bins of the first."""
+    """Hold how far a model's confidence is right: the rows of both errors, and the bins of the
+    first.
+    """
 
     model: str
     protocol: str
@@ -65,7 +67,9 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class StatedProbabilities:
-    """Hold what a page shows of one dataset; ``chains`` and ``calibrated`` are empty without log-likelihoods."""
+    """Hold what a page shows of one dataset; ``chains`` and ``calibrated`` are empty without
+    log-likelihoods.
+    """
 
     dataset: str
     chains: tuple[Chain, ...]
@@ -73,7 +77,9 @@ class StatedProbabilities:
 
 
 def stated_probabilities(study: Study) -> list[StatedProbabilities]:
-    """Read the first runs on every dataset of the study; a dataset without log-likelihoods is left out."""
+    """Read the first runs on every dataset of the study; a dataset without log-likelihoods is left
+    out.
+    """
     names = {}
     for digest, run_numbers in study.datasets.items():
         names[digest] = study.runs[run_numbers[0]].manifest.dataset.name
@@ -110,7 +116,9 @@ CHAIN_TITLES: Final = {
 
 
 def chain_table(chains: Sequence[Chain]) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Return the columns and the rows of the table behind the chart: a row for each model and protocol."""
+    """Return the columns and the rows of the table behind the chart: a row for each model and
+    protocol.
+    """
     of_chains: set[str] = set()
     for chain_ in chains:
         of_chains.update(chain_.metrics)
@@ -181,19 +189,25 @@ def bin_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
 
 
 def errors_in_words(calibrated: Calibrated) -> list[str]:
-    """Return both errors, and those of other predictors on the same items, which a diagram does not show."""
+    """Return both errors, and those of other predictors on the same items, which a diagram does not
+    show.
+    """
     ece = calibrated.ece
     brier = calibrated.brier
     return [
-        f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if calibrated; "
+        f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if "
+        "calibrated; "
         f"{counted(ece.counts.n, 'item')}.",
-        f"Brier score {plain(brier.value)} ({interval_text(brier)}), {plain(brier.calibrated)} if calibrated, "
+        f"Brier score {plain(brier.value)} ({interval_text(brier)}), {plain(brier.calibrated)} if "
+        "calibrated, "
         f"{plain(brier.chance)} uniform.",
     ]
 
 
 def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Number | None:
-    """Return the headline of the first of ``families`` that has one, among the protocols that most runs have."""
+    """Return the headline of the first of ``families`` that has one, among the protocols that most
+    runs have.
+    """
     # Models of one chart must have the same protocol, or their order says nothing.
     for family in families:
         rows = []
@@ -239,7 +253,9 @@ class _Reader:
         return StatedProbabilities(dataset, tuple(chains), tuple(calibrated))
 
     def _chain_models(self, row: Number) -> list[tuple[str, tuple[Number, ...]]]:
-        """Return the rows of the chain for every model with the protocol of ``row`` and more than its accuracy."""
+        """Return the rows of the chain for every model with the protocol of ``row`` and more than
+        its accuracy.
+        """
         models = []
         for run in self.runs:
             protocol = _protocol_of(row, run)
@@ -297,7 +313,9 @@ def _stored(run: ShownRun, protocol: Protocol) -> Mapping[str, Any] | None:
 
 
 def _protocol_of(row: Number, run: ShownRun) -> dict[str, Protocol]:
-    """Return the protocol of ``row`` under the name that the run has for it; nothing if it has none."""
+    """Return the protocol of ``row`` under the name that the run has for it; nothing if it has
+    none.
+    """
     for row_of_run in run.rows:
         if row_of_run.identity.signature == row.identity.signature:
             return {row_of_run.identity.protocol: run.protocols[row_of_run.identity.protocol]}

@@ -31,7 +31,9 @@ _HERE: Final = Path(__file__).parent
 _TEMPLATES: Final = _HERE / "templates"
 
 MOST_DIAGRAMS: Final = 4
-"""Models of a dataset that have a reliability diagram; if there are further ones, the page has the table alone."""
+"""Models of a dataset that have a reliability diagram; if there are further ones, the page has the
+table alone.
+"""
 
 
 def page_sections(study: Study) -> Iterator[Section]:
@@ -132,7 +134,9 @@ def _thoughts(thoughts: Sequence[along.Along]) -> Section:
 
 
 def _panel_tables(study: Study) -> list[PageTable]:
-    """Return the panels of the first runs with changed questions: a row for each check, and lines below."""
+    """Return the panels of the first runs with changed questions: a row for each check, and lines
+    below.
+    """
     prepares: set[str] = set()
     for run in study.runs:
         prepares.update(protocol.prepare for protocol in run.protocols.values())

@@ -21,7 +21,9 @@ from choicewise.util.text import counted, safe
 
 
 class Line(NamedTuple):
-    """Hold the row of one protocol for each checkpoint of a training run, None for a checkpoint without one."""
+    """Hold the row of one protocol for each checkpoint of a training run, None for a checkpoint
+    without one.
+    """
 
     training: Training
     rows: Sequence[Number | None]
@@ -169,7 +171,9 @@ def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
 
 
 def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
-    """Return the layers of the training runs' names, at the ends of their lines or above a narrow chart."""
+    """Return the layers of the training runs' names, at the ends of their lines or above a narrow
+    chart.
+    """
     if is_narrow:
         position = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
         offset = 0
@@ -194,7 +198,9 @@ MOST: Final = 100
 
 @dataclass(frozen=True)
 class Trained:
-    """Hold the chart's values of the training runs on a dataset, by protocol; a page begins with the first one."""
+    """Hold the chart's values of the training runs on a dataset, by protocol; a page begins with
+    the first one.
+    """
 
     dataset: str
     values: Mapping[str, list[Record]]
@@ -396,7 +402,9 @@ def _value_range(values: Records) -> list[float]:
 
 
 def _with_name_positions(values: Records, height: int) -> list[Record]:
-    """Return the records, those of names with positions at the end of their line but apart, and above the chart."""
+    """Return the records, those of names with positions at the end of their line but apart, and
+    above the chart.
+    """
     low, high = _value_range(values)
     names = _of_kind("training", values)
     names.sort(key=lambda record: -record["value"])

@@ -234,7 +234,8 @@ class AnswerFormat:
         if self.parts == "map" or not isinstance(sent, list):
             wanted = "an object" if self.parts == "map" else "a list"
             raise _Missing(
-                f"the probabilities are {_spelled(sent)}; in the dialect {self.name} they are {wanted}"
+                f"the probabilities are {_spelled(sent)}; in the dialect {self.name} they are "
+                f"{wanted}"
             )
         if self.parts == "array":
             options = answer.get("options")

@@ -124,7 +124,8 @@ class Dialect(AnswerFormat):
             folded = name.strip().casefold()
             if folded in seen:
                 yield (
-                    f"two options are called {short(name, 60)!r}, apart from case and outer spaces; "
+                    f"two options are called {short(name, 60)!r}, apart from case and outer "
+                    "spaces; "
                     "use letters as names"
                 )
             seen.add(folded)
@@ -142,7 +143,8 @@ class Dialect(AnswerFormat):
         accepted = self.described.get(question.kind)
         if descriptions and accepted is None:
             yield (
-                f"the dialect {self.name} takes no descriptions of the {noun} of a {question.kind}; "
+                f"the dialect {self.name} takes no descriptions of the {noun} of a "
+                f"{question.kind}; "
                 "leave them out, or write them into the instructions"
             )
         elif accepted == "text" and not all(text.startswith('"') for text in descriptions):
@@ -338,7 +340,8 @@ def _openai_state(state: Any) -> str | None:
     if levels <= _MOST_LEVELS and values <= _MOST_VALUES and bytes <= _MOST_BYTES:
         return None
     return (
-        f"the state has {levels} levels, {values:,} values and {bytes:,} bytes, but the dialect openai "
+        f"the state has {levels} levels, {values:,} values and {bytes:,} bytes, but the dialect "
+        "openai "
         "takes 32 levels, 10,000 values and 256 KiB; send it as a text"
     )
 

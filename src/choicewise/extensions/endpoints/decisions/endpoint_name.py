@@ -35,7 +35,8 @@ class EndpointName(NamedTuple):
         address = ServerAddress.parse(text, PREFIX)
         if not address.model:
             raise ModelError(
-                f"{address} names no model; add its name at the endpoint: {address}#NAME, as in {_FORM}"
+                f"{address} names no model; add its name at the endpoint: {address}#NAME, as in "
+                f"{_FORM}"
             )
         options: dict[str, str] = {}
         for setting in settings:

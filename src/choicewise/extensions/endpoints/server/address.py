@@ -131,7 +131,8 @@ class Key:
         """Raise ModelError if it can't be sent."""
         if not self._text.isascii() or not self._text.isprintable() or " " in self._text:
             raise ModelError(
-                f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and quotes"
+                f"{KEY_VARIABLE} has characters that no key has; set it again, without spaces and "
+                "quotes"
             )
 
     def __repr__(self) -> str:

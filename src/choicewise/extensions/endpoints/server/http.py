@@ -182,7 +182,8 @@ class Client:
             # Its message may contain a password, so that nothing may hang on it.
             pass
         raise ModelError(
-            "a proxy or certificate of the environment can't be used; check HTTP_PROXY, HTTPS_PROXY, "
+            "a proxy or certificate of the environment can't be used; check HTTP_PROXY, "
+            "HTTPS_PROXY, "
             "ALL_PROXY and SSL_CERT_FILE"
         )
 
@@ -285,7 +286,8 @@ class Client:
                 return answer
             wanted = quoted(expected or self.address.model or "the requested one", self._key)
             failure = failed(
-                f"{self.address.url}: the answer came from model {quoted(named, self._key)}, not {wanted}. "
+                f"{self.address.url}: the answer came from model {quoted(named, self._key)}, not "
+                f"{wanted}. "
                 f"Serve {wanted} again, then {RESUME}"
             )
             # A traceback may show variables, and an answer contains what it likes.
@@ -583,7 +585,8 @@ class Waits:
             return
         self._reported = now
         self._say(
-            f"waiting for the server: no answer for {duration(silence)}. Ctrl-C keeps all answers so far"
+            f"waiting for the server: no answer for {duration(silence)}. Ctrl-C keeps all answers "
+            "so far"
         )
 
     def hear(self, fault: Passing) -> None:
@@ -601,7 +604,8 @@ class Waits:
         if fault.wait:
             parts.append(f"it asks to wait {duration(fault.wait)}")
         self._say(
-            f"waiting for the server: {fault.reason} ({', '.join(parts)}). Ctrl-C keeps all answers so far"
+            f"waiting for the server: {fault.reason} ({', '.join(parts)}). Ctrl-C keeps all "
+            "answers so far"
         )
 
 
@@ -696,7 +700,10 @@ def _of_status(status: int, quote: str, wait: float | None, has_key: bool) -> Fa
         return Passing(f"the server failed, {answer}", status, wait=wait)
     reason = f"unexpected answer from the server, {answer}; check the address"
     if status == 404:
-        reason = f"the server has no such model or route, {answer}; check the address and the model's name"
+        reason = (
+            f"the server has no such model or route, {answer}; check the address and the model's "
+            "name"
+        )
     return failed(reason, status)
 
 

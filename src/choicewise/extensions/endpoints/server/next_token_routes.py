@@ -189,7 +189,10 @@ class TopTokens(Route):
         """
         assert isinstance(question, Span)
         if len(question.continuation) > 1:
-            return "the server lists next tokens only, not longer continuations; use a protocol that scores letters"
+            return (
+                "the server lists next tokens only, not longer continuations; use a protocol that "
+                "scores letters"
+            )
         token = int(question.continuation[0])
         if not self._by_id and not self._is_named(token):
             spaces = ""
@@ -197,7 +200,10 @@ class TopTokens(Route):
                 spaces = " without the space that they begin with"
             elif self._spaceless is None:
                 spaces = ", maybe without the space in front"
-            return f"the server names tokens by their text{spaces}, and other tokens share the text of token {token}"
+            return (
+                f"the server names tokens by their text{spaces}, and other tokens share the text "
+                f"of token {token}"
+            )
         return self.prompts.objection(question.context.tolist())
 
     def _is_named(self, token: int) -> bool:
@@ -330,7 +336,8 @@ class ChatTopTokens(TopTokens):
         message = choice(answer).get("message")
         if isinstance(message, dict) and thought_in(message):
             raise Unanswerable(
-                "the server's chat begins with a thought, where nothing can be scored. Turn thinking off "
+                "the server's chat begins with a thought, where nothing can be scored. Turn "
+                "thinking off "
                 "(@template=enable_thinking=false), or use a protocol that generates answers"
             )
         places = field(logprobs_of(answer), "content", list)

@@ -191,7 +191,8 @@ def other_name(served: ServerFacts, named: str | None) -> str:
     if root is None or named.startswith(served.model) or (root and root == served.root):
         return named
     raise ModelError(
-        f"the server answers with its model {named!r} instead of {served.model!r}. Put #{named} at the "
+        f"the server answers with its model {named!r} instead of {served.model!r}. Put #{named} at "
+        "the "
         f"end of the address, or have {served.model!r} served"
     )
 
@@ -213,14 +214,16 @@ def text_front(
         count = len(theirs) - len(ours)
         if count > 0 and theirs[count:] != ours and theirs[: len(ours)] == ours:
             raise ModelError(
-                f"the server adds tokens after every text ({theirs[len(ours) :]}); turn that off in the server"
+                f"the server adds tokens after every text ({theirs[len(ours) :]}); turn that off "
+                "in the server"
             )
         if count < 0 or theirs[count:] != ours:
             raise _disagreement(name, text, f"{_few(ours)} here, {_few(theirs)} there")
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
         raise ModelError(
-            f"the server adds different tokens before different texts ({fronts}); turn that off in the server"
+            f"the server adds different tokens before different texts ({fronts}); turn that off in "
+            "the server"
         )
     return fronts.pop()
 
@@ -497,7 +500,8 @@ class Probe:
         away = 0.0 if top is None else self._from_next_tokens(route, top, whole)
         if away > tolerance:
             raise _Refused(
-                f"log-probabilities belong to other tokens: they are {away:.3g} nats from those that the "
+                f"log-probabilities belong to other tokens: they are {away:.3g} nats from those "
+                "that the "
                 "server lists for next tokens",
                 away,
             )
@@ -585,7 +589,8 @@ class Probe:
         for name in unknown:
             if name[:1] in _SPACE_MARKS and f" {name[1:]}" in table:
                 raise _Refused(
-                    f"the server names tokens by their spelling in the vocabulary ({name!r}), not by text"
+                    f"the server names tokens by their spelling in the vocabulary ({name!r}), not "
+                    "by text"
                 )
         if any(" " in name for name in names):
             return False
@@ -657,7 +662,8 @@ class Probe:
                 break
         if len(gaps) < _LEAST_COMPARED:
             raise _Refused(
-                f"only {len(gaps)} of its log-probabilities can be checked against next tokens ({reason}), "
+                f"only {len(gaps)} of its log-probabilities can be checked against next tokens "
+                f"({reason}), "
                 "so they may belong to other tokens"
             )
         return max(gaps)
@@ -787,14 +793,16 @@ def _counted_front(
         return ()
     if tokenizer.bos_id is None:
         raise ModelError(
-            f"the server adds a token before every text, but the tokenizer {name} has no BOS; use the served model's"
+            f"the server adds a token before every text, but the tokenizer {name} has no BOS; use "
+            "the served model's"
         )
     return (tokenizer.bos_id,)
 
 
 def _disagreement(name: str, text: str, tokens: str) -> ModelError:
     return ModelError(
-        f"the tokenizer {name} is not the server's: it encodes {text[:60]!r} to other tokens ({tokens}). "
+        f"the tokenizer {name} is not the server's: it encodes {text[:60]!r} to other tokens "
+        f"({tokens}). "
         "Pass the tokenizer of the served model"
     )
 

@@ -342,7 +342,8 @@ class TextPrompts(Prompts):
         """Return why no text gives just these ``tokens``, or None."""
         if tuple(tokens[: len(self.front)]) != self.front:
             return (
-                f"the server adds {list(self.front)} (BOS) before every text, but the prompt has no BOS. "
+                f"the server adds {list(self.front)} (BOS) before every text, but the prompt has "
+                "no BOS. "
                 "Use a protocol that begins with BOS, or a server that adds none"
             )
         if self.prompt(tokens) is None:
@@ -381,7 +382,10 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
     if messages is None:
         return CHATS_ONLY
     if messages[-1]["role"] != "user":
-        return "the server's chat can't continue an answer that the prompt begins; use a protocol without"
+        return (
+            "the server's chat can't continue an answer that the prompt begins; use a protocol "
+            "without"
+        )
     return None
 
 
@@ -619,7 +623,8 @@ class SglangPrompts(WholeSpans):
         for index, ((_, token), expected) in enumerate(zip(entries, sent, strict=True)):
             if token != expected:
                 raise Unanswerable(
-                    f"the server sent a log-probability of token {token}, not {expected}, at {index}"
+                    f"the server sent a log-probability of token {token}, not {expected}, at "
+                    f"{index}"
                 )
         logprobs = [number(logprob) for logprob, _ in entries[1:]]
         return logprobs, [UNKNOWN] * len(logprobs)

@@ -199,7 +199,10 @@ class ServerModel(ClientModel):
             route, reason = self._judged(question)
             if reason is None and question.inputs > self.window:
                 tokens = question.inputs + 1
-                reason = f"{tokens} tokens exceed the window of {self.name} ({self.window}); use fewer shots"
+                reason = (
+                    f"{tokens} tokens exceed the window of {self.name} ({self.window}); use fewer "
+                    "shots"
+                )
             if reason is not None:
                 refused.append((index, reason))
             elif route is not None:
@@ -263,7 +266,8 @@ class ServerModel(ClientModel):
         if self._window is None:
             if self.takes is None:
                 self.notes.append(
-                    f"the server does not report its context length; using a window of {WINDOW} tokens"
+                    f"the server does not report its context length; using a window of {WINDOW} "
+                    "tokens"
                 )
             return
         if self._window < 1:
@@ -273,7 +277,8 @@ class ServerModel(ClientModel):
 
     def _too_wide(self, most: int) -> ModelError:
         return ModelError(
-            f"window is {self._window} input tokens, but {self.name} is served with {self.takes}, which "
+            f"window is {self._window} input tokens, but {self.name} is served with {self.takes}, "
+            "which "
             f"leaves {most}. Serve it with more, or use window {most} for all compared models"
         )
 
@@ -297,5 +302,6 @@ def _served_tokenizer(
     if problems:
         reason = f" ({'; '.join(problems)})"
     raise ModelError(
-        f"the tokenizer of the served model {served.model} is not on this machine{reason}; {NAME_IT}"
+        f"the tokenizer of the served model {served.model} is not on this machine{reason}; "
+        f"{NAME_IT}"
     )

@@ -327,7 +327,8 @@ class EngineModel:
                 noise = max(noise, trial.difference)
         if PLACES in refused:
             raise ModelError(
-                f"{self.name}: vLLM's label ids are inexact here ({refused[PLACES]}); use another version of vLLM"
+                f"{self.name}: vLLM's label ids are inexact here ({refused[PLACES]}); use another "
+                "version of vLLM"
             )
         self._refused = frozenset(refused)
         way = self.abilities.ways[0]
@@ -422,7 +423,8 @@ def _window(wanted: int | None, takes: int) -> int:
         return most
     if not 1 <= wanted <= most:
         raise ModelError(
-            f"window is {wanted} input tokens, but vLLM takes {takes} with those that it generates. "
+            f"window is {wanted} input tokens, but vLLM takes {takes} with those that it "
+            "generates. "
             f"Use 1 to {most} for all compared models"
         )
     return wanted

@@ -51,7 +51,8 @@ class EngineName(NamedTuple):
             options[key] = _value(value)
         if not model:
             raise ModelError(
-                f"{name} names no model; write {PREFIX}FOLDER or {PREFIX}ORG/NAME, then ,OPTION=VALUE"
+                f"{name} names no model; write {PREFIX}FOLDER or {PREFIX}ORG/NAME, then "
+                ",OPTION=VALUE"
             )
         most = options.get("max_logprobs", 1)
         if isinstance(most, bool) or not isinstance(most, int) or (most < 1 and most != -1):

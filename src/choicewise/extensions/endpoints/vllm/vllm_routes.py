@@ -248,14 +248,21 @@ def objection(question: Prompt, abilities: Abilities) -> str | None:
         return "the continuation has no token, so there is nothing to score"
     wrong = tokens[(tokens < 0) | (tokens >= abilities.vocabulary)]
     if len(wrong):
-        return f"token {wrong[0]} is not among the model's {abilities.vocabulary}; its tokenizer is another model's"
+        return (
+            f"token {wrong[0]} is not among the model's {abilities.vocabulary}; its tokenizer is "
+            "another model's"
+        )
     if isinstance(question, Mass):
         members = int(np.searchsorted(question.members.ids, abilities.vocabulary))
         if not 0 < members <= MOST_MEMBERS:
-            return f"the question needs the total probability of {members} tokens; vLLM gives {MOST_MEMBERS} at most"
+            return (
+                f"the question needs the total probability of {members} tokens; vLLM gives "
+                f"{MOST_MEMBERS} at most"
+            )
     if context + room > abilities.longest:
         return (
-            f"{context} tokens of context and {room} more exceed the {abilities.longest} that vLLM takes; "
+            f"{context} tokens of context and {room} more exceed the {abilities.longest} that vLLM "
+            "takes; "
             "use a wider window, or a protocol with a shorter prompt"
         )
     return None
@@ -451,7 +458,8 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
         if list(output.tokens) != trace:
             problem = _first_difference(output.tokens, trace)
             raise Unanswerable(
-                f"vLLM answered with {problem}, not the {len(trace)} forced: it did not replay the trace"
+                f"vLLM answered with {problem}, not the {len(trace)} forced: it did not replay the "
+                "trace"
             )
         if output.finish != "length":
             raise Unanswerable(f"vLLM ended a forced continuation early ({output.finish})")
@@ -493,7 +501,8 @@ def rows_request(
         shape = [len(row) for row in output.rows]
         if shape != [1] * len(continuation):
             raise Unanswerable(
-                f"vLLM gave {len(shape)} prompt rows of another shape than the {len(continuation)} requested"
+                f"vLLM gave {len(shape)} prompt rows of another shape than the {len(continuation)} "
+                "requested"
             )
         nats = [number(row[0]) for row in output.rows]
         ranks = np.where(np.array(nats) > _HALF, 0, UNKNOWN)
@@ -521,12 +530,14 @@ def prompt_request(context: list[int], continuation: list[int], parts: list[Part
         _check_prompt(output, len(whole))
         if output.cached:
             raise Unanswerable(
-                f"vLLM read {output.cached} tokens of a prompt from its cache, so their rows are missing"
+                f"vLLM read {output.cached} tokens of a prompt from its cache, so their rows are "
+                "missing"
             )
         positions = output.prompts or []
         if len(positions) != len(whole):
             raise Unanswerable(
-                f"vLLM gave log-probabilities of {len(positions)} prompt tokens, but {len(whole)} were sent"
+                f"vLLM gave log-probabilities of {len(positions)} prompt tokens, but {len(whole)} "
+                "were sent"
             )
         scores = _scores_of(continuation, list(map(_by_id, positions[len(context) :])))
         return [scores] * len(parts)
@@ -628,7 +639,8 @@ def _positions(output: Output, prompt: int, count: int) -> list[dict[int, tuple[
     positions = output.logprobs or []
     if len(positions) != count or len(output.tokens) != count:
         raise Unanswerable(
-            f"vLLM gave log-probabilities at {len(positions)} positions of {len(output.tokens)} tokens, "
+            f"vLLM gave log-probabilities at {len(positions)} positions of {len(output.tokens)} "
+            "tokens, "
             f"not {count}"
         )
     return list(map(_by_id, positions))

@@ -283,7 +283,8 @@ class _TaskBuild:
         # The harness never changes num_fewshot: 0.
         if shots and len(fixed) == len(self._tasks):
             raise ProtocolError(
-                f"{self.called} has num_fewshot: 0, which the harness never changes; leave out @{SHOTS}={shots}"
+                f"{self.called} has num_fewshot: 0, which the harness never changes; leave out "
+                f"@{SHOTS}={shots}"
             )
         if shots and fixed:
             self.note(
@@ -301,12 +302,14 @@ class _TaskBuild:
         own_shots = sum(row.own_shot for row in rows)
         if own_shots:
             self.note(
-                f"{own_shots} of {len(rows)} rows of {name} are among their own few-shot examples, as in the harness"
+                f"{own_shots} of {len(rows)} rows of {name} are among their own few-shot examples, "
+                "as in the harness"
             )
         indices = sum(row.read_as_index for row in rows)
         if indices:
             self.note(
-                f"the target of {indices} rows of {name} is the text of one choice, and counts as the "
+                f"the target of {indices} rows of {name} is the text of one choice, and counts as "
+                "the "
                 "index of another, as in the harness"
             )
         subject = ""
@@ -329,7 +332,8 @@ class _TaskBuild:
         if refused and on_bad_item == "error":
             lines = [f"{row.file}, row {row.row}: {row.reason}" for row in refused]
             raise DataError(
-                f"{self.called}: {len(refused)} rows can't be scored; skip bad items to count them as missing",
+                f"{self.called}: {len(refused)} rows can't be scored; skip bad items to count "
+                "them as missing",
                 first_lines(lines, LISTED),
             )
         split = tasks[0].split
@@ -392,7 +396,8 @@ class _TaskBuild:
         output_types = {data.task.OUTPUT_TYPE for data in tasks}
         if len(output_types) > 1:
             raise ProtocolError(
-                f"{self.called} mixes output types {', '.join(sorted(output_types))}; name its tasks one by one"
+                f"{self.called} mixes output types {', '.join(sorted(output_types))}; name its "
+                "tasks one by one"
             )
         ours = _OURS[output_types.pop()]
         computed = list(dict.fromkeys([*names, *ours.computed, ours.metric]))
@@ -432,7 +437,8 @@ class _TaskBuild:
                 return "micro"
             return "macro"
         self.note(
-            f"the group does not define how {metric} is averaged; here every row has the same weight (micro)"
+            f"the group does not define how {metric} is averaged; here every row has the same "
+            "weight (micro)"
         )
         return "micro"
 
@@ -485,7 +491,8 @@ def _metric_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
         raise _NotComputed(f"metric {name} is none of {', '.join(CHOICES)}")
     if task.multiple_input and name not in ("acc", "exact_match"):
         raise _NotComputed(
-            f"metric {name} is undefined if choices are contexts, because their texts are not scored"
+            f"metric {name} is undefined if choices are contexts, because their texts are not "
+            "scored"
         )
     if name == "acc_mutual_info" and task.multiple_target:
         raise _NotComputed(f"metric {name} fails in the harness if rows have lists of targets")
@@ -543,7 +550,8 @@ class _Lengths:
                 return {"score": score}
         text, choice = next(iter(pairs))
         raise _NotComputed(
-            f"it divides by the length of {choice[:40]!r}, and no score here by that of {text[:40]!r}"
+            f"it divides by the length of {choice[:40]!r}, and no score here by that of "
+            f"{text[:40]!r}"
         )
 
 

@@ -66,7 +66,8 @@ def parse_task(selector: str) -> TaskSelector:
     has_two_metrics = bool(last and before)
     if not name or lacks_changes or has_two_metrics:
         raise ProtocolError(
-            f"{selector!r} names no task; write {PREFIX}TASK, {PREFIX}TASK:METRIC, {PREFIX}TASK@shots=5 or "
+            f"{selector!r} names no task; write {PREFIX}TASK, {PREFIX}TASK:METRIC, "
+            f"{PREFIX}TASK@shots=5 or "
             f"{PREFIX}PATH.yaml"
         )
     shots = []
@@ -291,7 +292,8 @@ def check_folder(folder: Path) -> None:
             seen.add(path)
             if not path.is_file() or path.stat().st_size > _LARGEST:
                 raise ProtocolError(
-                    f"{path} is not a task file, but the harness reads all of {folder}; remove it there"
+                    f"{path} is not a task file, but the harness reads all of {folder}; remove it "
+                    "there"
                 )
             content = path.read_bytes()
             if _depth(content, base) > _DEEPEST:
@@ -455,7 +457,10 @@ def _problems(leaf: Leaf) -> Iterator[str]:
         if "output_type" not in leaf.keys:
             output_type = "generate_until"
             unsaid = " (it names none, which means generate_until)"
-        yield f"task {leaf.name} has output type {output_type}; it must be {' or '.join(OUTPUT_TYPES)}{unsaid}"
+        yield (
+            f"task {leaf.name} has output type {output_type}; it must be "
+            f"{' or '.join(OUTPUT_TYPES)}{unsaid}"
+        )
         return
     task_keys = _task_keys() | _STRUCTURE
     problems = []

@@ -59,7 +59,8 @@ def harness_version() -> str:
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
-            f"lm_eval {installed} is installed, and tasks need {oldest} or later: pip install -U lm_eval"
+            f"lm_eval {installed} is installed, and tasks need {oldest} or later: pip install -U "
+            "lm_eval"
         )
     return installed
 
@@ -179,7 +180,8 @@ class TaskNames:
                 except OSError:
                     continue
         return ProtocolError(
-            f"no task, group or tag of the harness is called {name!r}; {did_you_mean(name, self.manager.task_index)} "
+            f"no task, group or tag of the harness is called {name!r}; "
+            f"{did_you_mean(name, self.manager.task_index)} "
             "(a task file's name ends in .yaml, and further folders of task files can be named)"
         )
 
@@ -258,7 +260,8 @@ class _Walk:
                 name = member.get("group", member.get("task", member))
             if not isinstance(name, str):
                 raise ProtocolError(
-                    f"{position}: group {group} holds {member!r}; it must be a name, or keys with `task`"
+                    f"{position}: group {group} holds {member!r}; it must be a name, or keys with "
+                    "`task`"
                 )
             merged = {**group_overrides, **member_keys}
             merged.pop("group", None)
@@ -329,7 +332,8 @@ def _explained(error: BaseException, tree: TaskTree) -> ChoicewiseError:
     reason = f"{type(first).__name__}: {' '.join(str(first).split())[:300]}"
     if any(isinstance(link, absent) for link in chain):
         return DataError(
-            f"task {tree.name}: its data, {_data_names(tree)}, are not on this machine ({reason}); load them "
+            f"task {tree.name}: its data, {_data_names(tree)}, are not on this machine ({reason}); "
+            "load them "
             "once with network access, or name local files in a task file that includes this one: "
             "`dataset_path: json` and "
             "`dataset_kwargs: {data_files: {test: FILE.jsonl}}`"

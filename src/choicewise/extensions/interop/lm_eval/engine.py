@@ -158,7 +158,8 @@ def _name(arguments: ModelArguments) -> str:
     if folder.is_dir():
         if arguments.revision != "main":
             raise ModelError(
-                f"{name} is a folder and has no revision {arguments.revision}; leave the revision out"
+                f"{name} is a folder and has no revision {arguments.revision}; leave the revision "
+                "out"
             )
         return str(folder / arguments.subfolder)
     if arguments.subfolder:
@@ -330,7 +331,8 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
             neutral, reason = REFUSED[name]
             if value not in neutral:
                 problems.append(
-                    f"{name}={value} can't be used with the model choicewise; leave it out: {reason}"
+                    f"{name}={value} can't be used with the model choicewise; leave it out: "
+                    f"{reason}"
                 )
         elif name not in kinds:
             hint = did_you_mean(name, [*kinds, *IGNORED, *REFUSED])

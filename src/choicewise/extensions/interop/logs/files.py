@@ -55,7 +55,8 @@ def recognise(path: Path) -> LogReader:
             return reader
     formats = "; ".join(f"{reader.name}: {reader.summary}" for reader in readers())
     raise DataError(
-        f"{path} is not a log of a known format ({formats}); name its format, or convert it to a table"
+        f"{path} is not a log of a known format ({formats}); name its format, or convert it to a "
+        "table"
     )
 
 
@@ -297,7 +298,8 @@ class _Parts:
     def _error(self, reason: str) -> DataError:
         position = self._before + self._position
         return DataError(
-            f"{self._name} is not valid JSON after character {position}: {reason}; was it cut off? copy it again"
+            f"{self._name} is not valid JSON after character {position}: {reason}; was it cut off? "
+            "copy it again"
         )
 
 
@@ -445,7 +447,8 @@ class Packed:
         member = self._archive.getinfo(name)
         if member.flag_bits & 1:
             raise DataError(
-                f"{self._path}: {name} is encrypted; unpack the log and pack it again without a password"
+                f"{self._path}: {name} is encrypted; unpack the log and pack it again without a "
+                "password"
             )
         data = bytearray()
         try:
@@ -462,7 +465,8 @@ class Packed:
             ) from error
         if len(data) > LARGEST:
             raise DataError(
-                f"{self._path}: {name} unpacks to more than {LARGEST} bytes, which no log does; don't open it"
+                f"{self._path}: {name} unpacks to more than {LARGEST} bytes, which no log does; "
+                "don't open it"
             )
         if crc32(data) != member.CRC:
             raise DataError(

@@ -118,7 +118,8 @@ def _try_group(group: str, results: Results, files: Sequence[SamplesFile]) -> Lo
         return _group_log(group, results, part_of_task)
     except Separate as reason:
         warn(
-            f"{results.path.name}: the tasks of group {group} are imported separately, because {reason}",
+            f"{results.path.name}: the tasks of group {group} are imported separately, because "
+            f"{reason}",
             stacklevel=3,
         )
         return None
@@ -168,7 +169,8 @@ def samples_of(path: Path) -> list[Path]:
     files = list(filter(_is_samples, beside))
     if not files:
         raise DataError(
-            f"{path} holds only totals, and no samples of its run are beside it: nothing can be scored again"
+            f"{path} holds only totals, and no samples of its run are beside it: nothing can be "
+            "scored again"
         )
     return files
 
@@ -278,7 +280,8 @@ def _check_totals(
             )
     if differences:
         raise DataError(
-            f"{results.path} does not match {path.name}: {'; '.join(differences)}; name the results file of these "
+            f"{results.path} does not match {path.name}: {'; '.join(differences)}; name the "
+            "results file of these "
             "samples, or move it away"
         )
 
@@ -323,7 +326,8 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
     absent = [task for task in leaves if task not in part_of_task]
     if absent:
         raise Separate(
-            f"usable samples are missing for {len(absent)} of its {len(leaves)} tasks, such as {absent[0]}"
+            f"usable samples are missing for {len(absent)} of its {len(leaves)} tasks, such as "
+            f"{absent[0]}"
         )
     # Scores of different output types have no common average.
     output_types = sorted({str(results.config(task).get("output_type")) for task in leaves})
@@ -347,7 +351,8 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
     inner = [name for name in results.below(group) if results.numbers(name)]
     if inner:
         lines.append(
-            f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its subjects"
+            f"the numbers of {', '.join(inner)}, groups in {group}: they are of some of its "
+            "subjects"
         )
     return replace(
         logs[0],

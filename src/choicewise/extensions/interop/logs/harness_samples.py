@@ -197,7 +197,8 @@ def sample_rows(path: Path) -> SampleRows:
     repeated = [doc_id for doc_id, count in counts.items() if count > 1]
     if repeated:
         raise DataError(
-            f"{path} has doc_id {repeated[0]} more than once ({len(repeated):,} ids are); is it of two models or runs? "
+            f"{path} has doc_id {repeated[0]} more than once ({len(repeated):,} ids are); is it of "
+            "two models or runs? "
             "Import them one by one"
         )
     return SampleRows(replace(rows, places=places), chosen, tuple(others))
@@ -308,7 +309,8 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
     for context, continuation in pairs:
         if not isinstance(context, str) or not isinstance(continuation, str):
             raise NoLikelihoods(
-                f"{where}: its requests are no pairs of context and continuation; a task that is answered in text, or "
+                f"{where}: its requests are no pairs of context and continuation; a task that is "
+                "answered in text, or "
                 "that scores whole documents, has no log-likelihoods of choices"
             )
         requests.append(_Request(context, continuation))
@@ -350,7 +352,8 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
         return LoggedChoice(text=text, missing="the log has no answer for it")
     if not isinstance(answer, list) or len(answer) != 2:
         raise NoLikelihoods(
-            f"{where}: its answer is {str(answer)[:60]!r}, not a log-likelihood and a greedy flag; only tasks "
+            f"{where}: its answer is {str(answer)[:60]!r}, not a log-likelihood and a greedy flag; "
+            "only tasks "
             "of the output types multiple_choice and loglikelihood have these"
         )
     value = number(answer[0], f"{where}: its log-likelihood")
@@ -470,7 +473,8 @@ def _unused(scan: Scan, rows: SampleRows) -> tuple[str, ...]:
         lines.append(f"metrics {names}, which are no number of an item")
     if scan.lengths == _NO_SCORE and scan.delimiter:
         lines.append(
-            f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score here does"
+            f"acc_norm, whose lengths leave out {scan.delimiter!r} before each choice: no score "
+            "here does"
         )
     return tuple(lines)
 

@@ -223,7 +223,8 @@ class Instance:
         index = state.get("reference_index")
         if not isinstance(index, int) or not 0 <= index < len(self.references):
             raise DataError(
-                f"{where} (instance {self.id!r}) asks about reference {index!r} of {len(self.references)}"
+                f"{where} (instance {self.id!r}) asks about reference {index!r} of "
+                f"{len(self.references)}"
             )
         key = (str(state.get("request_mode") or "original"), index)
         if key in self.scored:
@@ -237,11 +238,13 @@ class Instance:
         # The rules that read a letter in a text know no other labels.
         if labels != list(ascii_uppercase[: len(self.references)]):
             raise DataError(
-                f"{where} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are read"
+                f"{where} (instance {self.id!r}) has the labels {labels}; A, B, C and so on are "
+                "read"
             )
         if self.context is not None:
             raise DataError(
-                f"{where} asks instance {self.id!r} a second time in one trial; import a run of one trial"
+                f"{where} asks instance {self.id!r} a second time in one trial; import a run of "
+                "one trial"
             )
         self.context = _prompt(state)
         completion, reason = answered(state)
@@ -370,11 +373,13 @@ class _States:
                 self._add(value, f"{self.path}, request state {number - 1}")
         if not self.instances:
             raise DataError(
-                f"{self.path} holds no requests; the run has no instances, or was stopped before the first"
+                f"{self.path} holds no requests; the run has no instances, or was stopped before "
+                "the first"
             )
         if len(self.models) > 1:
             raise DataError(
-                f"{self.path} mixes the models {', '.join(sorted(self.models))}; a run has one, so split it"
+                f"{self.path} mixes the models {', '.join(sorted(self.models))}; a run has one, so "
+                "split it"
             )
 
     def _add(self, state: Any, where: str) -> None:
@@ -391,7 +396,8 @@ class _States:
         methods = (*JOINT, *SEPARATE)
         if self.method not in methods:
             raise DataError(
-                f"{self.path} has adapter method {self.method or 'unknown'}; {', '.join(methods)} are read"
+                f"{self.path} has adapter method {self.method or 'unknown'}; {', '.join(methods)} "
+                "are read"
             )
 
 
@@ -485,7 +491,8 @@ def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Gr
     references = objects_among(given.get("references"))
     if len(references) < 2:
         raise DataError(
-            f"{where}: instance {given['id']!r} has {len(references)} references; only multiple-choice questions can be"
+            f"{where}: instance {given['id']!r} has {len(references)} references; only "
+            "multiple-choice questions can be"
             " imported"
         )
     gold = []

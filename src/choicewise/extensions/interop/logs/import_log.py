@@ -171,7 +171,8 @@ def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Lo
         first = first_logs.setdefault((log.model, log.task), log)
         if first is not log:
             raise UsageError(
-                f"two of the logs{_which(first, log)} are of {log.model} on {log.task}; import them one by one into "
+                f"two of the logs{_which(first, log)} are of {log.model} on {log.task}; import "
+                "them one by one into "
                 "folders of their own, and name model and task if the files don't"
             )
     return new_logs
@@ -322,7 +323,8 @@ def _refuse_others(out: Path, wanted: Manifest) -> None:
     manifest = read_manifest(out)
     if manifest.imported is None:
         raise StoreError(
-            f"{out} holds a run of {manifest.model.name} that was computed here; choose another folder"
+            f"{out} holds a run of {manifest.model.name} that was computed here; choose another "
+            "folder"
         )
     has_model = manifest.model.digest == wanted.model.digest
     if not has_model or manifest.dataset.digest != wanted.dataset.digest:

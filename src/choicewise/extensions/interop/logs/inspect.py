@@ -88,7 +88,8 @@ def _archive(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
             header = "_journal/start.json"
         else:
             raise DataError(
-                f"{path} has neither header.json nor _journal/start.json; it is not a log of Inspect"
+                f"{path} has neither header.json nor _journal/start.json; it is not a log of "
+                "Inspect"
             )
         names = [
             name for name in archive.names if name.startswith("samples/") and name.endswith(".json")
@@ -135,7 +136,8 @@ def _logs(path: Path, header: Any, samples: Sequence[tuple[int, LoggedItem]]) ->
         repeated = len(items) - len({item.id for item in items})
         if repeated:
             raise DataError(
-                f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with Inspect"
+                f"{path} holds {repeated} samples twice in epoch {epoch}; write it again with "
+                "Inspect"
             )
         name = task
         if len(items_of_epoch) > 1:
@@ -171,7 +173,8 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     version = header.get("version")
     if version not in VERSIONS:
         raise DataError(
-            f"{path} is of version {version} of Inspect's logs; {' and '.join(map(str, VERSIONS))} are read:"
+            f"{path} is of version {version} of Inspect's logs; {' and '.join(map(str, VERSIONS))} "
+            "are read:"
             " write it again with `inspect log convert`"
         )
     status = header.get("status", "started")
@@ -187,7 +190,8 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     is_whole = bool(ids) and samples >= expected
     if status != "success" and not is_whole:
         raise DataError(
-            f"{path} has status {status} and {samples} of {expected or 'an unknown number of'} samples;"
+            f"{path} has status {status} and {samples} of {expected or 'an unknown number of'} "
+            "samples;"
             " the first samples are not a random sample: finish it with `inspect eval-retry`"
         )
 
@@ -272,7 +276,8 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
     options = sample.get("choices")
     if not isinstance(options, list) or not options:
         raise DataError(
-            f"{where} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be imported"
+            f"{where} (id {sample['id']!r}) has no choices; only multiple-choice tasks can be "
+            "imported"
         )
     texts = _Texts(sample.get("attachments"))
     options = tuple(map(texts.read, options))

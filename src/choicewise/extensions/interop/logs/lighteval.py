@@ -125,7 +125,8 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
             # The first row decides whether the task is multiple choice.
             if item is None and items:
                 raise DataError(
-                    f"{where} is not multiple choice, but the rows before it are; is it of two tasks?"
+                    f"{where} is not multiple choice, but the rows before it are; is it of two "
+                    "tasks?"
                 )
             if item is None:
                 return None
@@ -192,7 +193,8 @@ def _item(row: Detail, subject: str, where: str) -> LoggedItem | None:
         return None
     if not all(isinstance(index, int) for index in row.gold):
         raise DataError(
-            f"{where} has gold {list(row.gold)}; it must be an index or a list of indices, counted from 0"
+            f"{where} has gold {list(row.gold)}; it must be an index or a list of indices, counted "
+            "from 0"
         )
     return LoggedItem(
         id=row.id,
@@ -311,7 +313,8 @@ def detail(row: Mapping[str, Any], number: int, where: str) -> Detail:
         return _since_0_10(row, number)
     if "predictions" not in row:
         raise DataError(
-            f"{where} has neither the column predictions nor doc; it is not a row of lighteval's details"
+            f"{where} has neither the column predictions nor doc; it is not a row of lighteval's "
+            "details"
         )
     return _until_0_9(row, number, where)
 

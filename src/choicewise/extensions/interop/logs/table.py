@@ -144,7 +144,8 @@ def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedI
     for row in rows:
         if row["choice"] in row_of_choice:
             raise DataError(
-                f"{where} has two rows for choice {row['choice']}; is it of two models? A column `model` "
+                f"{where} has two rows for choice {row['choice']}; is it of two models? A column "
+                "`model` "
                 "tells them apart"
             )
         row_of_choice[row["choice"]] = row
@@ -364,7 +365,8 @@ def _check_text(path: Path) -> None:
             opened = line_number
     if is_open:
         raise DataError(
-            f"{path}: the quote that opens in line {opened} or before is never closed; was the file cut off?"
+            f"{path}: the quote that opens in line {opened} or before is never closed; was the "
+            "file cut off?"
         )
     if is_empty:
         raise DataError(f"{path} is empty")

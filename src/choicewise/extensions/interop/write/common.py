@@ -328,7 +328,8 @@ def missing_notes(run: Run, rows: Mapping[str, Number]) -> list[str]:
         missing = row.counts.missing
         if missing:
             notes.append(
-                f"{run.folder}, {name}: {missing} items have no answer, so the samples leave them out"
+                f"{run.folder}, {name}: {missing} items have no answer, so the samples leave them "
+                "out"
             )
     return notes
 

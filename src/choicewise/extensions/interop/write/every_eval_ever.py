@@ -52,8 +52,8 @@ METRIC_IDS = {"acc": "accuracy", "exact_match": "exact_match", "perplexity": "pe
 
 
 def write_every_eval_ever(export: Export, folder: Path) -> list[str]:
-    """Write ``data/DATASET/DEVELOPER/MODEL/UUID.json`` and ``UUID_samples.jsonl`` of every run below
-    ``folder``, and return what is left out.
+    """Write ``data/DATASET/DEVELOPER/MODEL/UUID.json`` and ``UUID_samples.jsonl`` of every run
+    below ``folder``, and return what is left out.
     """
     notes: list[str] = []
     for run in export.runs:

@@ -105,7 +105,8 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
     whole["task_hashes"] = hashes
     whole["total_evaluation_time_seconds"] = _seconds(runs)
     text = json_text(whole, indent=2)
-    # The library datasets, by which the harness reads the Hub, takes a longer file on one line only.
+    # The library datasets, by which the harness reads the Hub, takes a longer file on one line
+    # only.
     if len(text) > 300_000:
         text = json_text(whole)
     (folder / f"results_{date}.json").write_text(text, encoding="utf-8")

@@ -216,7 +216,8 @@ class _Models:
             pairs = counted(self.tested.tests, "pair")
             notes.append(
                 Note(
-                    "Bold: no other model is significantly better (paired sign-flip test over shared"
+                    "Bold: no other model is significantly better (paired sign-flip test over "
+                    "shared"
                     f" items, {100 * LEVEL:.0f} %, Holm's correction for all {pairs})."
                 )
             )

@@ -683,7 +683,8 @@ def origins(rows: Sequence[Number]) -> list[Note]:
         Note(f"Models: {'; '.join(models)}."),
         Note(f"Data: {'; '.join(data)}."),
         Note(
-            f"Scored with Choicewise {__version__}. A signature states every axis of its protocol and"
+            f"Scored with Choicewise {__version__}. A signature states every axis of its protocol "
+            "and"
             " can be run again."
         ),
         *_signatures(rows),

@@ -147,7 +147,9 @@ def _number(value: float | None) -> float | None:
 
 
 def _item_tables(export: Export) -> Iterator[pa.Table]:
-    """Yield every choice of every item that was read as one log-likelihood, by run, item and prompt."""
+    """Yield every choice of every item that was read as one log-likelihood, by run, item and
+    prompt.
+    """
     waiting: list[dict[str, Any]] = []
     datasets = {run.manifest.dataset.name for run in export.runs}
     for run, model in zip(export.runs, model_names(export.runs), strict=True):

@@ -139,7 +139,8 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     names = list(dict.fromkeys(description.model for description in descriptions))
     if len(names) > 1:
         raise DataError(
-            f"the files are of different models: {listed(names)}; import them one by one, or name one model"
+            f"the files are of different models: {listed(names)}; import them one by one, or name "
+            "one model"
         )
     intake = _Intake(bundle)
     for file in files:
@@ -176,7 +177,8 @@ def write_run(
     blocks = bundle.manifest.blocks
     if len(answers.logprobs) != len(scored):
         raise DataError(
-            f"{bundle.path} needs {len(scored):,} log-probabilities, and there are {len(answers.logprobs):,}; give "
+            f"{bundle.path} needs {len(scored):,} log-probabilities, and there are "
+            f"{len(answers.logprobs):,}; give "
             "one for each of its scored tokens"
         )
     check_name(str(out), "the folder of the run")
@@ -207,7 +209,8 @@ def write_run(
                 progress(number, len(blocks))
         if len(folder.manifest.blocks) != len(blocks):
             raise StoreError(
-                f"{out} holds blocks of another bundle than {bundle.path}; delete it, and import again"
+                f"{out} holds blocks of another bundle than {bundle.path}; delete it, and import "
+                "again"
             )
         folder.finish()
     return open_run(out)
@@ -348,7 +351,8 @@ def _read_description(bundle: Bundle, file: Path, model: str | None) -> Answered
     digest = content.pop(REQUESTS)
     if digest != bundle.digest:
         raise DataError(
-            f"{file} answers the requests {digest[:12]}, but {bundle.path} holds {bundle.digest[:12]}. Pass "
+            f"{file} answers the requests {digest[:12]}, but {bundle.path} holds "
+            f"{bundle.digest[:12]}. Pass "
             "the bundle that the engine read, or have it answer this one"
         )
     stated_model = content.pop(MODEL, None)
@@ -526,7 +530,8 @@ class _Intake:
         is_common = count > SHARE * len(numbers) and value < CERTAIN
         if count == len(numbers) or (len(numbers) >= FEW and is_common):
             self.problems.append(
-                f"{count:,} of {len(numbers):,} {noun} are {value:g}: a placeholder, not a model's answer"
+                f"{count:,} of {len(numbers):,} {noun} are {value:g}: a placeholder, not a model's "
+                "answer"
             )
 
     def refuse_surplus(self) -> None:

@@ -305,7 +305,8 @@ def _read_record(path: Path) -> BundleRecord:
         content = read_json(read_text(file))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
-            f"{path} is not a bundle of requests: it has no {BUNDLE}; make one with `choicewise requests`"
+            f"{path} is not a bundle of requests: it has no {BUNDLE}; make one with "
+            "`choicewise requests`"
         ) from error
     except OSError as error:
         raise StoreError(f"{file} can't be read: {error.strerror}; make it readable") from error
@@ -316,7 +317,8 @@ def _read_record(path: Path) -> BundleRecord:
     version = content.pop("version", None)
     if version != VERSION:
         raise StoreError(
-            f"{file} has version {version} of the format, but this Choicewise reads {VERSION}; make the bundle again"
+            f"{file} has version {version} of the format, but this Choicewise reads {VERSION}; "
+            "make the bundle again"
         )
     # Imported here because pydantic takes long to import, and most commands open no bundle.
     from pydantic import TypeAdapter, ValidationError

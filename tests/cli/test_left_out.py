@@ -16,7 +16,7 @@ from choicewise.report.tables import legend
 from choicewise.results.evidence import MissingReason, Reasons, count_reasons
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.results.spans import LOST
+from choicewise.scoring.portion import LOST
 from choicewise.store.tables import damaged_blocks
 from tests.helpers.commands import choicewise
 from tests.helpers.damage import flip, truncate

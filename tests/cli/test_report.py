@@ -33,8 +33,8 @@ from choicewise.results.number import WARNINGS, Number
 from choicewise.results.outcomes import bounded, outcomes_of, ranked
 from choicewise.results.rows import nearest, selection
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, stratified, wilson
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.table import Column, Table
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise

@@ -12,9 +12,9 @@ from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.results import tables as portion
 from choicewise.results.evidence import DEFECTS, MASS, sensitivity_column
-from choicewise.results.spans import ObservedPortion
 from choicewise.results.tables import find_elsewhere, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
+from choicewise.scoring.portion import ObservedPortion
 from tests.helpers.hash_models import Failing
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 

@@ -38,9 +38,9 @@ from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
 from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
-from choicewise.results.spans import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.portion import ObservedPortion, row_bytes, row_digests
 from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,

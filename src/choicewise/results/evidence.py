@@ -23,7 +23,6 @@ from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.protocols.readings import PERMUTED, READINGS
 from choicewise.records import BlockRecord, Manifest
 from choicewise.requests.blocks import list_request_specs
-from choicewise.results.spans import ObservedPortion, RunTables, offsets_of, row_bytes, row_digests
 from choicewise.results.tables import (
     Portion,
     Subject,
@@ -39,6 +38,13 @@ from choicewise.results.tables import (
 from choicewise.scoring.combine import COMBINERS, Decision
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.observed import Floats, Integers, Lows, Mask, row_of
+from choicewise.scoring.portion import (
+    ObservedPortion,
+    RunTables,
+    offsets_of,
+    row_bytes,
+    row_digests,
+)
 from choicewise.scoring.scores import bytes_bare, token_bytes
 from choicewise.store.shards import refuse_part
 from choicewise.store.tables import (
@@ -525,7 +531,7 @@ def unlisted_column(null: str | None) -> Column[Codes]:
 
 
 def impossible_column(null: str | None) -> Column[Codes]:
-    """Describe which impossible numbers each item has, bits (:data:`~.spans.POSITIVE`)."""
+    """Describe which impossible numbers each item has, bits (:data:`~choicewise.scoring.portion.POSITIVE`)."""
     return Column("impossible", (null,), compute=partial(ObservedPortion.impossible, null=null))
 
 

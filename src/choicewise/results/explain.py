@@ -21,9 +21,9 @@ from choicewise.requests.blocks import unused
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
-from choicewise.results.spans import NO_NUMBER, RunTables
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.calibrate import ACROSS_ITEMS
+from choicewise.scoring.portion import NO_NUMBER, RunTables
 from choicewise.util.text import counted
 
 Record = Mapping[str, Any]

@@ -32,10 +32,10 @@ from choicewise.results.evidence import Column, Evidence, deciding_protocol, mea
 from choicewise.results.measurement import Measurement, paired_credits, same_items
 from choicewise.results.number import Number
 from choicewise.results.rows import selection
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, ranks
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.significance import (
     FEWEST,
     holm,

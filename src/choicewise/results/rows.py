@@ -60,12 +60,12 @@ from choicewise.results.number import (
     Number,
     NumberIdentity,
 )
-from choicewise.results.spans import PLACEHOLDER, POSITIVE
 from choicewise.scoring.answers import answer_counts, is_cut
 from choicewise.scoring.calibrate import order_predictions
 from choicewise.scoring.decide import guess
 from choicewise.scoring.intervals import GROUPS, Value, micro
 from choicewise.scoring.observed import Floats, Integers, Mask, offsets_from, row_of
+from choicewise.scoring.portion import PLACEHOLDER, POSITIVE
 from choicewise.scoring.significance import (
     SIGNIFICANT,
     guessing_p,

@@ -22,8 +22,8 @@ from choicewise.results.evidence import NO_NUMBER, Evidence, RunEvidence, read_t
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.number import Number
 from choicewise.results.rows import rows
-from choicewise.results.spans import RunTables
 from choicewise.scoring.observed import row_of
+from choicewise.scoring.portion import RunTables
 from choicewise.store.folder import read_manifest
 from choicewise.util.text import counted
 

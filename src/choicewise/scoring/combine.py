@@ -6,11 +6,10 @@ All scores are float64 [rows], one row per item and choice, NaN if missing.
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -36,58 +35,8 @@ from choicewise.scoring.observed import (
     row_of,
     without_bounds,
 )
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.scores import SCORES, per
-
-
-class Observed(typing.Protocol):
-    """Give the observations under one prompt, one row per item and choice."""
-
-    gold: list[list[int]]
-    item_offsets: Integers
-
-    @property
-    def right(self) -> Mask:
-        """Mark the rows of right choices, bool [rows]."""
-
-    def continuations(self, null: str | None = None) -> Continuations:
-        """Return the continuations after the request's context, or after the ``null`` context."""
-
-    def parts(self) -> list[Continuations]:
-        """Return the observations of each part of what a reading scores; all have the same rows."""
-
-    @property
-    def part_sums(self) -> list[Floats]:
-        """Return the log-likelihoods of the parts in nats, float64 [rows] each."""
-
-    def values(self) -> Floats:
-        """Return the number of every choice that is no log-probability, float64 [rows]."""
-
-    def scores(self, name: str, null: str | None = None, outside: str = "keep") -> Floats:
-        """Return the score of that name, float64 [rows]: greater is better, NaN is missing."""
-
-    @property
-    def bounded(self) -> bool:
-        """Check if a log-probability is only an upper bound."""
-
-    def score_range(self, name: str, null: str | None = None, outside: str = "keep") -> Range:
-        """Return the lowest and the highest values of the score of that name."""
-
-    @property
-    def part_lows(self) -> list[Floats]:
-        """Return the lowest log-likelihoods of the parts, float64 [rows] each."""
-
-    def written(self, limit: int) -> Sequence[Written | str | None]:
-        """Return the text of every item, of at most ``limit`` tokens."""
-
-    def generation(self) -> Continuations:
-        """Return the generated tokens, one row per item."""
-
-    def expected(self) -> list[list[str]]:
-        """Return the continuations of every item's request; empty if it could not be sent."""
-
-    def options(self) -> list[list[str]]:
-        """Return the choices of every item in its prompt; empty if it could not be sent."""
-
 
 Decision = tuple[Floats | None, Decisions, Lows | None, Statuses | None]
 """Scores, decisions, the lowest scores, and the status of every text.
@@ -95,12 +44,12 @@ Decision = tuple[Floats | None, Decisions, Lows | None, Statuses | None]
 Scores are float64 [rows], None if a letter is read from text; statuses are None if no text is read.
 """
 
-Scoring = Callable[[Protocol, Observed], Floats]
+Scoring = Callable[[Protocol, ObservedPortion], Floats]
 
-T = typing.TypeVar("T")
+T = TypeVar("T")
 
 
-def _retrieve_nothing(protocol: Protocol, observed: Observed) -> None:
+def _retrieve_nothing(protocol: Protocol, observed: ObservedPortion) -> None:
     return None
 
 
@@ -116,11 +65,13 @@ class Combiner:
     """
 
     scores: Scoring
-    retrieved: Callable[[Protocol, Observed], Continuations | None] = _retrieve_nothing
-    decide: Callable[[Protocol, Observed], tuple[Floats | None, Decisions, Statuses]] | None = None
-    ranges: Callable[[Protocol, Observed], Range] | None = None
+    retrieved: Callable[[Protocol, ObservedPortion], Continuations | None] = _retrieve_nothing
+    decide: (
+        Callable[[Protocol, ObservedPortion], tuple[Floats | None, Decisions, Statuses]] | None
+    ) = None
+    ranges: Callable[[Protocol, ObservedPortion], Range] | None = None
 
-    def decision(self, protocol: Protocol, observed: Observed) -> Decision:
+    def decision(self, protocol: Protocol, observed: ObservedPortion) -> Decision:
         """Return scores and decisions under ``protocol``."""
         if self.decide is not None:
             scores, decisions, statuses = self.decide(protocol, observed)
@@ -135,7 +86,7 @@ class Combiner:
         decisions = decided_between(protocol, (low, high), observed.item_offsets, observed.right)
         return high, decisions, Lows.of(low, high), None
 
-    def range(self, protocol: Protocol, observed: Observed) -> Range:
+    def range(self, protocol: Protocol, observed: ObservedPortion) -> Range:
         """Return the lowest and the highest value of every score; NaN if it is missing or open."""
         if self.ranges is not None:
             return self.ranges(protocol, observed)
@@ -147,7 +98,7 @@ class Combiner:
         return without_bounds(scores, has_bound[row_of(observed.item_offsets)])
 
 
-def along(protocol: Protocol, observed: Observed) -> Floats:
+def along(protocol: Protocol, observed: ObservedPortion) -> Floats:
     """Compute log P(option | context, a share of the thought, its closing) in nats.
 
     The protocol's score names the share.  An item is missing if an option lacks a number after any
@@ -504,7 +455,7 @@ def difference_range(parts: Sequence[Continuations]) -> Range:
     return known_range(low, high)
 
 
-def _loglikelihood_scores(protocol: Protocol, observed: Observed) -> Floats:
+def _loglikelihood_scores(protocol: Protocol, observed: ObservedPortion) -> Floats:
     if protocol.calibration == "none":
         return observed.scores(protocol.score, protocol.null, protocol.outside)
     return calibrated(
@@ -512,13 +463,13 @@ def _loglikelihood_scores(protocol: Protocol, observed: Observed) -> Floats:
     )
 
 
-def _loglikelihood_retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+def _loglikelihood_retrieved(protocol: Protocol, observed: ObservedPortion) -> Continuations | None:
     if protocol.calibration == "none":
         return observed.continuations()
     return None
 
 
-def _loglikelihood_range(protocol: Protocol, observed: Observed) -> Range:
+def _loglikelihood_range(protocol: Protocol, observed: ObservedPortion) -> Range:
     if protocol.calibration == "none":
         return observed.score_range(protocol.score, protocol.null, protocol.outside)
     ends = observed.part_lows, observed.part_sums
@@ -556,7 +507,7 @@ def _vote_range(parts: Sequence[Continuations]) -> Range:
 
 
 def _generate_decisions(
-    protocol: Protocol, observed: Observed
+    protocol: Protocol, observed: ObservedPortion
 ) -> tuple[Floats | None, Decisions, Statuses]:
     written = observed.written((protocol.new_tokens or 0) + (protocol.thought_tokens or 0))
     texts = [_read_text(text, protocol.cut) for text in written]
@@ -586,42 +537,44 @@ def _read_text(text: Written | str | None, cut: str) -> str | None:
     return None
 
 
-def _generate_scores(protocol: Protocol, observed: Observed) -> Floats:
+def _generate_scores(protocol: Protocol, observed: ObservedPortion) -> Floats:
     return SCORES[protocol.score](_generate_options(observed))
 
 
-def _generate_retrieved(protocol: Protocol, observed: Observed) -> Continuations | None:
+def _generate_retrieved(protocol: Protocol, observed: ObservedPortion) -> Continuations | None:
     if protocol.decision == "option-match":
         return _generate_options(observed)
     return None
 
 
-def _generate_options(observed: Observed) -> Continuations:
+def _generate_options(observed: ObservedPortion) -> Continuations:
     return said_options(observed.generation(), observed.expected(), observed.item_offsets)
 
 
-def _decision_scores(protocol: Protocol, observed: Observed) -> Floats:
+def _decision_scores(protocol: Protocol, observed: ObservedPortion) -> Floats:
     return floored(observed.scores(protocol.score))
 
 
-def _all_retrieved(protocol: Protocol, observed: Observed) -> Continuations:
+def _all_retrieved(protocol: Protocol, observed: ObservedPortion) -> Continuations:
     return observed.continuations()
 
 
-def _embedding_scores(protocol: Protocol, observed: Observed) -> Floats:
+def _embedding_scores(protocol: Protocol, observed: ObservedPortion) -> Floats:
     return observed.values()
 
 
-def _surprisal_scores(protocol: Protocol, observed: Observed) -> Floats:
+def _surprisal_scores(protocol: Protocol, observed: ObservedPortion) -> Floats:
     return SCORES[protocol.score](without_end(observed.parts()))
 
 
-def _of_parts(function: Callable[[Parts], T]) -> Callable[[Protocol, Observed], T]:
+def _of_parts(function: Callable[[Parts], T]) -> Callable[[Protocol, ObservedPortion], T]:
     """Return the ``function`` of the parts as one of a protocol and what was observed."""
     return lambda protocol, observed: function(observed.parts())
 
 
-def _by_score(functions: Mapping[str, Callable[[Parts], T]]) -> Callable[[Protocol, Observed], T]:
+def _by_score(
+    functions: Mapping[str, Callable[[Parts], T]],
+) -> Callable[[Protocol, ObservedPortion], T]:
     """Return the function of the protocol's score, which takes the parts."""
     return lambda protocol, observed: functions[protocol.score](observed.parts())
 

@@ -278,12 +278,13 @@ def char_mean(observed: Continuations) -> Floats:
 
 def char_mean_bare(observed: Continuations) -> Floats:
     """S / characters of the text without its leading space (lm-evaluation-harness acc_norm)."""
-    return per(observed.sums, chars_bare(observed))
+    return per(observed.sums, _measured(observed, lambda text: len(bare(text))))
 
 
 def word_mean(observed: Continuations) -> Floats:
     """S / words between whitespace (the unit of lm-evaluation-harness word_perplexity)."""
-    return per(observed.sums, words(observed))
+    # The leading space makes no word, and Chinese is one.
+    return per(observed.sums, _measured(observed, lambda text: len(text.split())))
 
 
 def token_power(observed: Continuations, alpha: float) -> Floats:
@@ -320,7 +321,8 @@ def token_bytes(observed: Continuations) -> Floats:
     sizes = observed.reduce(np.add, observed.sizes)
     if observed.totals is None:
         return sizes
-    spelled = _measured(observed, _bytes_of_tokens)
+    # Half a surrogate pair has bytes if a token spells it.
+    spelled = _measured(observed, lambda text: len(text.encode(errors="surrogatepass")))
     from_total = (observed.counts == 0) & ~np.isnan(observed.totals)
     return np.where(from_total, spelled, sizes)
 
@@ -330,42 +332,12 @@ def bytes_bare(observed: Continuations) -> Floats:
 
     Lengths of a text are NaN if it was not recorded.
     """
-    return _measured(observed, _bytes_bare)
+    return _measured(observed, lambda text: len(bare(text).encode()))
 
 
 def chars(observed: Continuations) -> Floats:
     """Count the characters (code points) of the text, the leading space included."""
     return _measured(observed, len)
-
-
-def chars_bare(observed: Continuations) -> Floats:
-    """Count the characters (code points) of the text without its leading space, float64 [rows]."""
-    return _measured(observed, _chars_bare)
-
-
-def words(observed: Continuations) -> Floats:
-    """Count the runs of text between whitespace, float64 [rows].
-
-    The leading space makes none, and Chinese is one word.
-    """
-    return _measured(observed, _words)
-
-
-def _bytes_of_tokens(text: str) -> int:
-    # Half a surrogate pair has bytes if a token spells it.
-    return len(text.encode(errors="surrogatepass"))
-
-
-def _bytes_bare(text: str) -> int:
-    return len(bare(text).encode())
-
-
-def _chars_bare(text: str) -> int:
-    return len(bare(text))
-
-
-def _words(text: str) -> int:
-    return len(text.split())
 
 
 def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:

@@ -128,14 +128,14 @@ HALF = 0.5
 """The probability below which an item's labels hold little of the model's."""
 
 
-def low_mass_rate(mass: Floats, threshold: float = HALF) -> float:
-    """Return the share of items whose choices hold less than ``threshold`` of the probability.
+def low_mass_rate(mass: Floats) -> float:
+    """Return the share of items whose choices hold less than :data:`HALF` of the probability.
 
     ``mass``: of each item (``option_mass``).  If the share is high, the model prefers to say
     something else, and the order of the choices says little.
     """
     present = mass[~np.isnan(mass)]
-    return mean_of_present((present < threshold).astype(np.float64))
+    return mean_of_present((present < HALF).astype(np.float64))
 
 
 LEVEL = 0.05

@@ -9,7 +9,7 @@ from choicewise import evaluate
 from choicewise.models.fake import HashModel
 from choicewise.results.evidence import MASS, Column, lacks_column
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.portion import ObservedPortion
 from tests.helpers.mmlu_data import write_mmlu
 
 LETTER, TEXT = "mmlu/original", "mmlu/helm"

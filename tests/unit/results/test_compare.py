@@ -20,7 +20,7 @@ from choicewise.results.compare import VERDICTS, Agreeing, Comparison, compariso
 from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
 from choicewise.results.rows import text_id
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.significance import SignFlip
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise

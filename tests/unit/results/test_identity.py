@@ -17,7 +17,7 @@ from choicewise.report.tables import legend, report_tables
 from choicewise.results.number import Number
 from choicewise.results.rows import run_id, text_id, token_id
 from choicewise.results.run import Run
-from choicewise.results.spans import row_bytes
+from choicewise.scoring.portion import row_bytes
 from tests.helpers.hash_models import MergingModel
 from tests.helpers.mmlu_data import set_block_size, write_mmlu
 from tests.helpers.printed import printed

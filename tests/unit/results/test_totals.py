@@ -15,9 +15,9 @@ from choicewise.records import ObservationRow
 from choicewise.report.explain import explanation_lines
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import log_sum, without_end
 from choicewise.scoring.decide import OUTSIDE
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.scores import SCORES
 from choicewise.store.folder import write_manifest
 from choicewise.store.tables import SCHEMAS, read_blocks, write_block

@@ -26,14 +26,12 @@ from choicewise.scoring.scores import (
     bare,
     bytes_bare,
     chars,
-    chars_bare,
     gnmt,
     lacking,
     sensitivity,
     token_bytes,
     token_power,
     tokens,
-    words,
 )
 from tests.helpers.messages import Gist
 from tests.helpers.observed import Row, continuations, random_items, random_rows, row
@@ -133,10 +131,10 @@ def test_a_missing_choice_or_an_empty_text_is_nan_and_never_a_number() -> None:
 def test_lengths_disagree_as_published_normalisations_do() -> None:
     observed = continuations([[row(" größer  Wert", -1.0, -2.0, sizes=(3, 11)), row("")]])
     np.testing.assert_array_equal(token_bytes(observed), [14.0, NAN])
-    measured = [
-        length(observed).tolist() for length in (tokens, bytes_bare, chars, chars_bare, words)
-    ]
-    assert measured == [[2, 0], [14, 0], [13, 0], [12, 0], [2, 0]]
+    measured = [length(observed).tolist() for length in (tokens, bytes_bare, chars)]
+    assert measured == [[2, 0], [14, 0], [13, 0]]
+    means = [SCORES[name](observed)[0] for name in ("char_mean_bare", "word_mean")]
+    assert means == [-3 / 12, -3 / 2]
     assert [bare(" a b"), bare("  a"), bare("a "), bare("")] == [
         "a b",
         " a",

@@ -21,9 +21,9 @@ from choicewise.results.measurement import (
     shared_items,
 )
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.portion import ObservedPortion
 
 TOLERANCE = 1e-4
 """Nats between two sums that count as agreement, unless half as much noise was measured."""

@@ -15,10 +15,10 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import ALONG, READINGS
 from choicewise.results.evidence import Column, MissingReason
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import Decisions
 from choicewise.scoring.intervals import micro, number
 from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.portion import ObservedPortion
 
 # The thought of an item is cut after shares of its tokens and closed by the chat template's bytes,
 # and the choices are scored there (reading along-thought). All numbers of an AlongThought are of

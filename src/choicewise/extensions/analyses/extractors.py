@@ -17,12 +17,12 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import EXTRACTIONS, READINGS
 from choicewise.results.evidence import Column, Evidence
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.answers import Written
 from choicewise.scoring.combine import extract
 from choicewise.scoring.decide import Decisions, letter_match
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers
+from choicewise.scoring.portion import ObservedPortion
 
 # No rule is right: each was written for what its own prompt asks for, and one text may be A to one
 # of them and B to the next. How far they are apart on a run is how much of its number the rule

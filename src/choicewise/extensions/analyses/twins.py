@@ -22,10 +22,10 @@ from choicewise.results.measurement import (
     shared_items,
 )
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers, offsets_from
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.significance import Difference, lost_per_token, mean_of_items
 
 

@@ -27,10 +27,10 @@ from choicewise.records import (
     Spent,
     SuiteRecord,
 )
-from choicewise.results.spans import row_bytes
 from choicewise.results.sweep import run_folders
 from choicewise.results.tables import places_of, read_item_table
 from choicewise.running.shards import PlanDigest, owner
+from choicewise.scoring.portion import row_bytes
 from choicewise.store.folder import (
     differences,
     is_sweep,

@@ -25,11 +25,11 @@ from choicewise.results.number import Number
 from choicewise.results.outcomes import Summary
 from choicewise.results.rows import run_id
 from choicewise.results.run import Run
-from choicewise.results.spans import ObservedPortion
 from choicewise.results.summary import summarize, summary_of
 from choicewise.results.sweep import averages
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.observed import Continuations, Floats
+from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.scores import greedy, tokens
 from choicewise.util.files import free_name
 

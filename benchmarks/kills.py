@@ -39,6 +39,7 @@ from tests.helpers.mmlu_data import write_mmlu
 
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError
+from choicewise.extensions.doctor import examine as doctor
 from choicewise.extensions.interop.export import fill_folder
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
@@ -46,7 +47,6 @@ from choicewise.records import Manifest
 from choicewise.requests import blocks
 from choicewise.results import summary as summary_file
 from choicewise.results.summary import keep_summary
-from choicewise.running import doctor
 from choicewise.running import evaluate as ask_again
 from choicewise.store import folder as block_writer
 from choicewise.store import tables

@@ -23,7 +23,6 @@ _KERNEL = {
     "open_run": "choicewise.results.run",
     "page": "choicewise.page.document",
     "read_rendered": "choicewise.requests.render",
-    "score": "choicewise.running.score_texts",
     "sweep": "choicewise.running.sweep",
 }
 """Public name of the kernel → its module."""

@@ -70,6 +70,12 @@ BUILT_IN: Final = (
     "choicewise.extensions.board",
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
+    "choicewise.extensions.prompts",
+    "choicewise.extensions.fetch",
+    "choicewise.extensions.score",
+    "choicewise.extensions.check",
+    "choicewise.extensions.doctor",
+    "choicewise.extensions.demo",
 )
 """Modules that declare what we add: the models of the kernel, and our extensions.
 
@@ -212,6 +218,12 @@ class ModelKind(Port):
 
         Return the fields of its :class:`choicewise.models.model.SelfCheck` with ``noise`` (nats a
         token) and ``paths``, and from what the differences are measured, in words.
+        """
+        return None
+
+    def examine(self, model: Model) -> tuple[dict[str, Any], list[str | Table]] | None:
+        """Return what ``choicewise check`` prints of a model behind a server: as JSON, whose
+        ``notes`` go to stderr, and as lines and tables. None for other models.
         """
         return None
 
@@ -574,7 +586,7 @@ class ModelRuns:
 
     ``model``: opened without its weights, None where it is computed; ``job``: of it alone.
     ``folders``: the run folder of every dataset, by the dataset's name. ``scratch``: the folder for
-    what is not merged yet. ``fitting``: as in :func:`choicewise.running.tasks.sources_of`.
+    what is not merged yet. ``fitting``: as in :func:`choicewise.running.job.sources_of`.
     ``go_on``: True if the other datasets are evaluated after one has failed. ``command``: words for
     the manifests.
     """

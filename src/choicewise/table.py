@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -154,16 +155,8 @@ def _excerpt(text: str) -> str:
     return visible_line(shortened(text, 90))
 
 
-def _count(number: float) -> str:
-    return f"{number:,}"
-
-
 def _tokens(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0")
-
-
-def _points(share: float) -> str:
-    return points(share, "-")
 
 
 def _ranks(span: Span) -> str:
@@ -177,36 +170,12 @@ def _change(number: float) -> str:
 
 def _score(number: float) -> str:
     if isinstance(number, float):
-        return _four_decimals(number)
+        return f"{number:.4f}"
     return str(number)
-
-
-def _signed(number: float) -> str:
-    return f"{number:+.2f}"
-
-
-def _one_decimal(number: float) -> str:
-    return f"{number:.1f}"
 
 
 def _correlation(number: float) -> str:
     return f"{number:.2f}".replace("-", "−")
-
-
-def _three_decimals(number: float) -> str:
-    return f"{number:.3f}"
-
-
-def _four_decimals(number: float) -> str:
-    return f"{number:.4f}"
-
-
-def _two_digits(number: float) -> str:
-    return f"{number:.2g}"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:.3g}"
 
 
 def _probability(p: float) -> str:
@@ -221,23 +190,23 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "names": _names,
     "lines": _lines,
     "tally": _tally,
-    "count": _count,
+    "count": "{:,}".format,
     "integer": str,
     "ranks": _ranks,
     "tokens": _tokens,
     "share": percent,
-    "points": _points,
+    "points": partial(points, minus="-"),
     "difference": points,
     "number": plain,
-    "ratio": _one_decimal,
+    "ratio": "{:.1f}".format,
     "change": _change,
     "score": _score,
-    "signed": _signed,
+    "signed": "{:+.2f}".format,
     "correlation": _correlation,
-    "probability": _three_decimals,
-    "distance": _four_decimals,
-    "size": _two_digits,
-    "nats": _three_digits,
+    "probability": "{:.3f}".format,
+    "distance": "{:.4f}".format,
+    "size": "{:.2g}".format,
+    "nats": "{:.3g}".format,
     "p": _probability,
     "p value": probability,
 }
@@ -285,18 +254,14 @@ def cell_texts(table: Table, most: int | None = None) -> list[list[str]]:
             if column.joined and has_value(value) and not column.data:
                 texts[-1] += column.joined + written(value, column.kind) + column.closed
             elif column in visible:
-                texts.append(_cell_text(value, column))
+                text = written(value, column.kind)
+                if has_value(value):
+                    text = column.before + text
+                elif value is None and column.blank:
+                    text = ""
+                texts.append(text)
         rows.append(texts)
     return rows
-
-
-def _cell_text(value: Any, column: Column) -> str:
-    if value is None and column.blank:
-        return ""
-    text = written(value, column.kind)
-    if has_value(value):
-        return column.before + text
-    return text
 
 
 def written(value: Any, kind: str) -> str:
@@ -497,7 +462,12 @@ class Grid:
         for index, column in enumerate(self.columns):
             # A cell of several lines is narrow enough: only its longest lines fold.
             if is_text(column) and column.kind != "lines":
-                texts[index] = _folded_words(texts[index])
+                words = []
+                for word in texts[index].split(" "):
+                    if len(word) > _WORD:
+                        word = "\n".join(broken(word, _WORD))
+                    words.append(word)
+                texts[index] = " ".join(words)
         return texts
 
 
@@ -505,14 +475,6 @@ def _borderless() -> RichTable:
     from rich.table import Table as RichTable
 
     return RichTable(box=None, pad_edge=False, header_style="bold")
-
-
-def _folded_words(text: str) -> str:
-    words = text.split(" ")
-    for index, word in enumerate(words):
-        if len(word) > _WORD:
-            words[index] = "\n".join(broken(word, _WORD))
-    return " ".join(words)
 
 
 def as_json(table: Table) -> dict[str, Any]:
@@ -523,11 +485,10 @@ def as_json(table: Table) -> dict[str, Any]:
     rows = []
     for row in table.rows:
         rows.append(dict(zip(names, json_value(list(row)), strict=True)))
-    facts = json_value(dict(table.facts))
     return {
         "table": table.name,
         "title": table.title,
-        **facts,
+        **json_value(dict(table.facts)),
         "rows": rows,
         "notes": list(table.notes),
     }
@@ -573,7 +534,10 @@ def as_html(table: Table) -> str:
     lines = ["<table>"]
     if table.title:
         lines.append(f"<caption>{_html(table.title)}</caption>")
-    heads = [_html_head(column) for column in columns]
+    heads = []
+    for column in columns:
+        kind = "" if is_text(column) else ' class="number"'
+        heads.append(f'<th scope="col"{kind}>{_html_lines(heading(column))}</th>')
     lines.append(f"<thead><tr>{''.join(heads)}</tr></thead>")
     lines.append("<tbody>")
     positions = [table.columns.index(column) for column in columns]
@@ -586,11 +550,6 @@ def as_html(table: Table) -> str:
     for line in notes_below(table):
         lines.append(f"<p>{_html(line)}</p>")
     return "\n".join(lines)
-
-
-def _html_head(column: Column) -> str:
-    kind = "" if is_text(column) else ' class="number"'
-    return f'<th scope="col"{kind}>{_html_lines(heading(column))}</th>'
 
 
 def _html_cell(column: Column, value: Any, text: str) -> str:

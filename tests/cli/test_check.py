@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from choicewise.bundled import MODELS
-from choicewise.cli.check import measure_noise
 from choicewise.errors import ModelError, StoreError, UsageError
+from choicewise.extensions.check.commands import measure_noise
+from choicewise.extensions.check.paths import PathDifference, path_differences
 from choicewise.models.load import load_model
 from choicewise.models.local.causal_lm import CausalLM
 from choicewise.models.local.local_model import LocalModel
-from choicewise.models.local.selfcheck import PathDifference, path_differences
 from choicewise.models.model import SelfCheck, Trial
 from choicewise.store.folder import read_manifest
 from choicewise.tokens.tokenizer import ByteTokenizer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from choicewise import open_run
-from choicewise.running.doctor import examine
+from choicewise.extensions.doctor.examine import examine
 from choicewise.store.tables import read_blocks
 from tests.helpers.processes import end_session, eventually, stat
 from tests.helpers.ray_cluster import ROOT, Cluster, Node

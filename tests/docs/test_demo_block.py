@@ -6,7 +6,7 @@ from pathlib import Path
 import examples
 import pytest
 
-from choicewise.models.published_model import published_model
+from choicewise.extensions.demo.published_model import published_model
 from tests.paths import ROOT
 
 

@@ -12,10 +12,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from choicewise import evaluate
 from choicewise.errors import ModelError, ProtocolError
+from choicewise.extensions.score.score_texts import score_texts
 from choicewise.models.local.local_model import LocalModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import BOUNDARIES, CORRECTED
-from choicewise.running.score_texts import score_texts
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.observed import continuations, row
 from tests.helpers.real_tokenizers import tokenizer_with_bos

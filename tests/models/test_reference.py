@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from choicewise import evaluate, load_model, reference
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.errors import ModelError
+from choicewise.extensions.score.score_texts import score_texts
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Span
-from choicewise.running.score_texts import score_texts
 from tests.helpers.answers import ids
 from tests.helpers.toy_tokenizers import ToyModel, ToyTokenizer
 from tests.paths import SHARED

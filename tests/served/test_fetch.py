@@ -13,8 +13,8 @@ from choicewise.data import benchmarks as declared
 from choicewise.data.benchmarks import PLACE, Benchmark, benchmarks, open_benchmark
 from choicewise.data.hub import HubName
 from choicewise.errors import DataError, MissingData, UsageError
+from choicewise.extensions.fetch.fetch import fetch_benchmark, fetch_model, needed_benchmarks
 from choicewise.models.load import load_model
-from choicewise.running.fetch import fetch_benchmark, fetch_model, needed_benchmarks
 from tests.helpers.hub_server import MODEL, Hub, jsonl, parquet
 
 SUMS = {
@@ -49,7 +49,7 @@ def declare(monkeypatch: pytest.MonkeyPatch, revision: str, **files: str) -> Non
     )
     known: Mapping[str, Benchmark] = {**benchmarks(), "sums": sums}
     monkeypatch.setattr(declared, "benchmarks", lambda: known)
-    monkeypatch.setattr("choicewise.running.fetch.benchmarks", lambda: known)
+    monkeypatch.setattr("choicewise.extensions.fetch.fetch.benchmarks", lambda: known)
 
 
 def test_a_fetched_benchmark_is_read_without_the_hub(
@@ -106,7 +106,7 @@ def test_a_fetch_that_was_cut_off_is_not_opened(
 
     monkeypatch.setenv(PLACE, str(tmp_path))
     with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
-        cut.setattr("choicewise.running.fetch.shutil.copyfile", copy)
+        cut.setattr("choicewise.extensions.fetch.fetch.shutil.copyfile", copy)
         fetch_benchmark("sums", tmp_path)
     with pytest.raises(DataError, match="files differ from"):
         open_benchmark("sums")

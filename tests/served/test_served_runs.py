@@ -14,6 +14,7 @@ from choicewise import Run, evaluate, load_model, open_run
 from choicewise.bundled import BENCHMARK
 from choicewise.cli.commands import invoke
 from choicewise.errors import ModelError, StoreError, UsageError
+from choicewise.extensions.endpoints.check import servable
 from choicewise.extensions.endpoints.server.address import ServerAddress
 from choicewise.extensions.endpoints.server.faults import ServerFailed
 from choicewise.extensions.endpoints.server.http import Client
@@ -21,7 +22,6 @@ from choicewise.extensions.endpoints.server.probe import ServerFacts, other_name
 from choicewise.extensions.endpoints.server.server_model import ServerModel
 from choicewise.records import ServerRecord
 from choicewise.running.job import job_of
-from choicewise.running.servable import servable
 from tests.helpers.commands import CommandResult, choicewise
 from tests.helpers.messages import Gist
 from tests.helpers.misbehaving_server import Server, serving

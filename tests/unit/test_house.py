@@ -57,6 +57,12 @@ EXTENSIONS = {
     "training": set[str](),
     "interop": {"training"},
     "board": {"analyses"},
+    "prompts": set[str](),
+    "fetch": set[str](),
+    "score": set[str](),
+    "check": set[str](),
+    "doctor": set[str](),
+    "demo": set[str](),
 }
 """Which extensions an extension imports, beside the kernel."""
 
@@ -685,7 +691,6 @@ LEFT = {
     "models/fake.py": {"place"},
     "models/local/causal_lm.py": {"known"},
     "models/local/files.py": {"held"},
-    "models/local/selfcheck.py": {"alike"},
     "page/document.py": {"more"},
     "page/embed.py": {"known"},
     "page/item_views.py": {"asked"},

@@ -38,9 +38,8 @@ from choicewise.results import summary
 from choicewise.results.run import open_run
 from choicewise.results.summary import state, summarize
 from choicewise.running.answer import executor_of, loading_options
-from choicewise.running.job import job_of
+from choicewise.running.job import job_of, split_tasks
 from choicewise.running.shards import Share, share_of
-from choicewise.running.tasks import split_tasks
 from choicewise.scoring.extract import RULES
 from choicewise.store.folder import write_manifest
 from choicewise.table import as_json

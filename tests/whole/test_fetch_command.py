@@ -15,12 +15,11 @@ import pytest
 
 from choicewise import bundled, evaluate
 from choicewise.data.benchmarks import benchmark
+from choicewise.extensions.demo.tables import StrikingPair, discovery_lines, striking_pair
 from choicewise.page.sections import orders
 from choicewise.page.study import make_study
 from choicewise.protocols.protocol import axis_differences
-from choicewise.report.data import discovery_lines
 from choicewise.report.findings import reversal_sentence
-from choicewise.results.compare import StrikingPair, striking_pair
 from choicewise.results.finding import finding, reversal
 from choicewise.results.guessing import guess
 from choicewise.results.outcomes import Axis, ranked

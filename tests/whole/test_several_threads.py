@@ -123,7 +123,7 @@ def test_progress_of_several_threads_never_falls() -> None:
         part = shown.run(200)
         for done in range(0, 2001, 10):
             part(done, 2000)
-        part.finish()
+        part(1, 1)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))

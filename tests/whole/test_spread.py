@@ -18,6 +18,7 @@ pytest.importorskip("accelerate")
 
 from choicewise.bundled import MODELS
 from choicewise.errors import ModelError
+from choicewise.extensions.check.paths import path_differences
 from choicewise.models.load import load_model
 from choicewise.models.local import attention, devices, flex, networks, plain
 from choicewise.models.local.causal_lm import CausalLM
@@ -26,7 +27,6 @@ from choicewise.models.local.folder_model import FolderModel, footprint
 from choicewise.models.local.local_model import LocalModel
 from choicewise.models.local.networks import Spread, load_network
 from choicewise.models.local.paths import LADDER
-from choicewise.models.local.selfcheck import path_differences
 from choicewise.models.model import Recipe
 from choicewise.questions import (
     Cosine,

@@ -15,7 +15,7 @@ import pytest
 from choicewise import evaluate, open_run
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.cluster.merge import merge
-from choicewise.running import doctor
+from choicewise.extensions.doctor import examine as doctor
 from choicewise.running.job import job_of
 from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest

@@ -1,6 +1,4 @@
-"""Show the catalogue of protocols, and the requests of one: ``choicewise protocols`` and
-``prompts``.
-"""
+"""Show the catalogue of protocols: ``choicewise protocols``."""
 
 from __future__ import annotations
 
@@ -15,19 +13,13 @@ import typer
 
 from choicewise.cli import options, terminal
 from choicewise.cli.commands import Command, Group
-from choicewise.cli.options import Part, Tasks, grouped
-from choicewise.cli.terminal import print_json, show_download, tell
-from choicewise.errors import DataError, ModelError, ProtocolError, UsageError
+from choicewise.errors import DataError, ProtocolError, UsageError
 from choicewise.util.text import counted, shortened
 
 if TYPE_CHECKING:
-    from choicewise.data.dataset import Dataset
     from choicewise.protocols.catalogue import Entry, Suite
     from choicewise.protocols.protocol import Protocol
-    from choicewise.requests.render import RenderedRequests
     from choicewise.requests.request import Request
-    from choicewise.running.job import Job
-    from choicewise.tokens.chat_template import ChatTemplate
 
 
 _MATCHING = "--matching"
@@ -98,20 +90,16 @@ def listing(
 
 def _matches(record: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Check that every word occurs in the record; a group is found by its name alone."""
-    texts = [record["name"]]
-    if record["source"] is not None:
-        texts += [record["title"], record["source"], *_further_texts(record["name"])]
-    content = " ".join(texts).casefold()
-    return all(word in content for word in words)
-
-
-def _further_texts(name: str) -> list[str]:
-    """Return the citation of an entry or a suite, and the benchmarks that it asks."""
     from choicewise.protocols.catalogue import entry, suite, suite_names
 
-    published = suite(name) if name in suite_names() else entry(name)
-    benchmarks = {protocol.benchmark for protocol in published.protocols.values()}
-    return [published.citation, *benchmarks]
+    name = record["name"]
+    texts = [name]
+    if record["source"] is not None:
+        published = suite(name) if name in suite_names() else entry(name)
+        texts += [record["title"], record["source"], published.citation]
+        texts += {protocol.benchmark for protocol in published.protocols.values()}
+    content = " ".join(texts).casefold()
+    return all(word in content for word in words)
 
 
 def _catalogue() -> dict[str, list[dict[str, Any]]]:
@@ -123,9 +111,10 @@ def _catalogue() -> dict[str, list[dict[str, Any]]]:
         protocols: list[str] = []
         for entry in members:
             protocols += entry.protocols
-        group_records.append(
-            {"name": name, "title": _members(name), "protocols": protocols, "source": None}
-        )
+        title = ", ".join(entry.name for entry in members)
+        if "/" not in name and len(members) > 1:
+            title = f"all {len(members)} of the family"
+        group_records.append({"name": name, "title": title, "protocols": protocols, "source": None})
     return {
         "": [_record(entry) for entry in entries()],
         "groups: one name for several protocols": group_records,
@@ -177,15 +166,6 @@ def _show_score_names(width: int) -> None:
         terminal.show(f"{f'FAMILY/{name}':<{width}} FAMILY/{formulation}")
 
 
-def _members(group: str) -> str:
-    from choicewise.protocols.catalogue import groups
-
-    members = [entry.name for entry in groups()[group]]
-    if "/" in group or len(members) == 1:
-        return ", ".join(members)
-    return f"all {len(members)} of the family"
-
-
 @protocols.command(cls=Command)
 def show(
     name: Name,
@@ -197,6 +177,7 @@ def show(
     """Show a prompt, the source and the axes of a protocol; for a suite, its parts and their average."""
     from choicewise.protocols.between import MARK
     from choicewise.protocols.catalogue import entry, resolve, spelled, suite, suite_names
+    from choicewise.protocols.protocol import short_signature, signature
 
     name = spelled(name)
     if name in suite_names():
@@ -224,7 +205,13 @@ def show(
     aliases = {} if published is None else published.published
     names: list[str] = []
     for label, recipe in recipes.items():
-        names += _name_lines(label, recipe, aliases, every)
+        line = f"{label} {short_signature(recipe)}"
+        others = [alias.partition(":")[2] for alias, meant in aliases.items() if meant == label]
+        if others:
+            line += f"  also :{', :'.join(others)}"
+        names.append(line)
+        if every:
+            names.append(f"  {signature(recipe)}")
     axes = _axis_lines(headline, every)
     if not every:
         names = _cut(names, _MOST_NAMES)
@@ -356,22 +343,6 @@ def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
     return [f"axes    {first}", *(f"        {line}" for line in others)]
 
 
-def _name_lines(
-    name: str, protocol: Protocol, aliases: Mapping[str, str], every: bool
-) -> list[str]:
-    """Return a protocol's name, its short signature, and its other names."""
-    from choicewise.protocols.protocol import short_signature, signature
-
-    line = f"{name} {short_signature(protocol)}"
-    others = [alias.partition(":")[2] for alias, meant in aliases.items() if meant == name]
-    if others:
-        line += f"  also :{', :'.join(others)}"
-    lines = [line]
-    if every:
-        lines.append(f"  {signature(protocol)}")
-    return lines
-
-
 def _paragraphs(text: str) -> list[str]:
     """Break a text into lines for any terminal; names and addresses stay whole."""
     lines = []
@@ -416,10 +387,11 @@ def _show_suite(suite: Suite, every: bool, json: bool) -> None:
 @protocols.command(cls=Command)
 def diff(left: Name, right: Name, json: options.Json = False) -> None:
     """Show the axes in which two protocols differ (the first one if a name has several scores)."""
+    from choicewise.protocols.catalogue import resolve
     from choicewise.protocols.protocol import axis_differences
 
-    left_name, left_protocol = _headline(left)
-    right_name, right_protocol = _headline(right)
+    left_name, left_protocol = next(iter(resolve(left).items()))
+    right_name, right_protocol = next(iter(resolve(right).items()))
     differences = axis_differences(left_protocol, right_protocol)
     if json:
         rows = []
@@ -437,165 +409,3 @@ def diff(left: Name, right: Name, json: options.Json = False) -> None:
             f"  {left_name:<{width}}  {left_value}",
             f"  {right_name:<{width}}  {right_value}",
         )
-
-
-def _headline(name: str) -> tuple[str, Protocol]:
-    """Return the first protocol that ``name`` means, with its full name."""
-    from choicewise.protocols.catalogue import resolve
-
-    return next(iter(resolve(name).items()))
-
-
-@grouped
-def prompts(
-    *,
-    protocol: options.Protocols,
-    data: options.Data = None,
-    shots: options.Shots = None,
-    part: Part,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="The model whose chat template is applied (chats only). Without a model, a "
-            "chat of one message is printed as it is.",
-        ),
-    ] = None,
-    tokenizer: options.Tokenizer = None,
-    tasks: Tasks,
-) -> None:
-    """Print each request as a JSON line: item, subject, context, continuations, gold, protocol.
-
-    If choices have different contexts, `contexts` replaces `context`, in the order of
-    `continuations`. If a choice has several texts, `choices` has the choice of each text. Contexts
-    are complete: only `run` cuts them to a model's window. Without --data, the benchmarks' own data
-    are used.
-    """
-    from choicewise.running.job import job_of
-
-    given = {**part.given, **part.data(data), **tasks.given}
-    job = job_of({"protocols": protocol, "shots": options.shots_of(shots), **given})
-    sources = options.sources_of(job)
-    if len(sources) > 1:
-        options.refuse_without_use(
-            "several benchmarks, which have different subjects", subject=part.subject
-        )
-    recipes: dict[str, Protocol] = {}
-    for source in sources:
-        recipes |= source.recipes
-    # Requests need no model, but a chat has no text without its template.
-    template = _chat_template(recipes, model, tokenizer)
-    for source in sources:
-        dataset = source.open(show_download())
-        fitted = source.fitted(dataset, source.protocols(dataset, job.subjects))
-        options.tell_reading(dataset, source.notes, fitted.notes)
-        _print(dataset, fitted.protocols, source.rendered, job, template)
-
-
-def _print(
-    dataset: Dataset,
-    named: Mapping[str, Protocol],
-    rendered: Sequence[RenderedRequests],
-    job: Job,
-    template: ChatTemplate | None,
-) -> None:
-    """Print every request about ``dataset`` once.
-
-    Tell how many items are left out if bad ones are skipped.
-    """
-    from choicewise.requests.blocks import settle_sample, with_split
-
-    recipes = {name: with_split(recipe, dataset) for name, recipe in named.items()}
-    _, note = settle_sample(dataset, recipes, job.selection)
-    if note:
-        tell(f"note: {note}")
-    printed = set()
-    left_out: dict[str, list[str]] = {}
-    for name, recipe in recipes.items():
-        # An earlier protocol may have the same requests.
-        if recipe.prompt_digest in printed:
-            continue
-        printed.add(recipe.prompt_digest)
-        reasons = _print_requests(dataset, name, recipe, rendered, job, template)
-        if reasons:
-            left_out[name] = reasons
-    for name, reasons in left_out.items():
-        tell(f"note: {name} leaves out {counted(len(reasons), 'item')}: {reasons[0]}")
-
-
-def _print_requests(
-    dataset: Dataset,
-    name: str,
-    recipe: Protocol,
-    rendered: Sequence[RenderedRequests],
-    job: Job,
-    template: ChatTemplate | None,
-) -> list[str]:
-    """Print the requests of one protocol; return why items have none."""
-    from choicewise.requests.blocks import list_sections, request_source
-    from choicewise.requests.render import Refusal, rendered_line
-
-    reasons = []
-    source = request_source(recipe, dataset, rendered, template)
-    for section in list_sections(dataset, {name: recipe}, job.selection):
-        positions = section.positions(0, len(section.items))
-        for request in source.requests(section.subject, section.items, positions):
-            if isinstance(request, Refusal):
-                if job.on_bad_item == "error":
-                    raise request.reason
-                reasons.append(request.reason.message)
-                continue
-            try:
-                line = rendered_line(request, recipe.reading)
-            except DataError as reason:
-                # A run has it as a missing item, whatever becomes of bad ones.
-                reasons.append(reason.message)
-                continue
-            print_json({**line, "protocol": name}, indent=None)
-    return reasons
-
-
-def _message_alone(recipes: Mapping[str, Protocol]) -> ChatTemplate:
-    """Return a template for chats of one message without a model.
-
-    UsageError for a chat of several messages.
-    """
-    from choicewise.protocols.protocol import begins
-    from choicewise.tokens.chat_template import MessageAlone
-
-    chats = {name: recipe for name, recipe in recipes.items() if recipe.chat != "none"}
-    for name, recipe in chats.items():
-        if recipe.chat != "message" or recipe.header or recipe.system is not None or begins(recipe):
-            raise UsageError(
-                f"{name} is a chat, so its text depends on the model's chat template; add "
-                "--model MODEL"
-            )
-    tell(
-        f"note: {next(iter(chats))} is a chat; printed without a chat template. Add "
-        "--model MODEL to apply one"
-    )
-    return MessageAlone()
-
-
-def _chat_template(
-    recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None
-) -> ChatTemplate | None:
-    """Return the chat template of ``model`` if a protocol needs one."""
-    chats = [name for name, recipe in recipes.items() if recipe.chat != "none"]
-    if not chats:
-        options.refuse_without_use("protocols without a chat", model=model, tokenizer=tokenizer)
-        return None
-    if model is None:
-        return _message_alone(recipes)
-    from choicewise.models.load import load_model
-    from choicewise.requests.blocks import no_chat
-
-    options.refuse_foreign(model, tokenizer=tokenizer)
-    loaded = load_model(model, progress=show_download(), say=tell, tokenizer=tokenizer)
-    template = loaded.tokenizer.chat
-    reason = no_chat(recipes[chats[0]], model, template)
-    if reason:
-        raise ModelError(
-            f"{chats[0]}: {reason}; leave the chat out, or use a model with a chat template"
-        )
-    return template

@@ -59,7 +59,13 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and first options, and the names of the others."""
         options = self._options(ctx)
-        first = _first_options(options)
+        first = []
+        for name in FIRST:
+            first += [option for option in options if name in option.opts]
+        required = [option for option in options if getattr(option, "required", False)]
+        first = [option for option in required if option not in first] + first
+        if len(options) <= MANY or len(first) < FEW:
+            first = options
         self._write_options(ctx, formatter, first)
         others = [option.opts[0] for option in options if option not in first]
         if others:
@@ -90,17 +96,6 @@ class Command(TyperCommand):
                 arguments.append(parameter)
         _write(ctx, formatter, "Arguments", arguments)
         _write(ctx, formatter, "Options", options)
-
-
-def _first_options(options: Sequence[Any]) -> list[Any]:
-    first = []
-    for name in FIRST:
-        first += [option for option in options if name in option.opts]
-    required = [option for option in options if getattr(option, "required", False)]
-    first = [option for option in required if option not in first] + first
-    if len(options) <= MANY or len(first) < FEW:
-        return list(options)
-    return first
 
 
 def _write(ctx: Any, formatter: Any, title: str, parameters: Sequence[Any]) -> None:

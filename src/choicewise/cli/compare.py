@@ -16,7 +16,6 @@ from choicewise.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
-    from choicewise.results.compare import Comparison
     from choicewise.results.run import Run
 
 
@@ -183,6 +182,14 @@ def _compared_by_kind(
 def _compare_runs(
     pairs: list[tuple[Run, Run | None]], protocols: list[str], output: options.Output
 ) -> None:
+    """Print comparisons of two runs under all their protocols, or of two protocols of a run."""
+    from choicewise.report.comparison import (
+        LISTED,
+        comparison_lines,
+        protocols_sentence,
+        protocols_table,
+        short_lines,
+    )
     from choicewise.results.compare import comparisons
 
     compared = [comparisons(left, right, protocols) for left, right in pairs]
@@ -192,30 +199,17 @@ def _compare_runs(
     for number, of_pair in enumerate(compared):
         if number:
             show("")
-        _show_comparisons(of_pair, output)
-
-
-def _show_comparisons(of_pair: Sequence[Comparison], output: options.Output) -> None:
-    """Print the comparisons of two runs under all their protocols, or of two protocols."""
-    from choicewise.report.comparison import (
-        LISTED,
-        comparison_lines,
-        protocols_sentence,
-        protocols_table,
-        short_lines,
-    )
-
-    if len(of_pair) == 1:
-        lines = comparison_lines if output.ids else short_lines
-        show(*lines(of_pair[0]))
-    elif output.ids:
-        for comparison in of_pair:
-            show(*comparison_lines(comparison), "")
-    else:
-        show(protocols_sentence(of_pair))
-        print_parts([protocols_table(of_pair, output.every)])
-        if len(of_pair) > LISTED and not output.every:
-            tell(f"{len(of_pair) - LISTED} more: --all; details: --protocol NAME")
+        if len(of_pair) == 1:
+            lines = comparison_lines if output.ids else short_lines
+            show(*lines(of_pair[0]))
+        elif output.ids:
+            for comparison in of_pair:
+                show(*comparison_lines(comparison), "")
+        else:
+            show(protocols_sentence(of_pair))
+            print_parts([protocols_table(of_pair, output.every)])
+            if len(of_pair) > LISTED and not output.every:
+                tell(f"{len(of_pair) - LISTED} more: --all; details: --protocol NAME")
 
 
 def _compare_published(

@@ -53,17 +53,9 @@ COMMANDS: Final = {
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),
     "plot": KernelCommand("page", "plot", "Draw one chart of the page into a file."),
-    "prompts": KernelCommand("catalogue", "prompts", "Print each request as a JSON line."),
     "data": KernelCommand(
         "data", "data", "Show a dataset: columns, splits, items, and fitting protocols."
     ),
-    "fetch": KernelCommand("data", "fetch", "Download benchmark data and models into a folder."),
-    "score": KernelCommand("check", "score", "Score each choice as a continuation of the context."),
-    "check": KernelCommand("check", "check", "Measure a model's numeric noise."),
-    "doctor": KernelCommand(
-        "doctor", "doctor", "Find damage in run folders, and drop damaged blocks."
-    ),
-    "demo": KernelCommand("demo", "demo", "Score the bundled models on the bundled questions."),
     "protocols": KernelCommand(
         "catalogue", "protocols", "List the published protocols; show one; compare two."
     ),

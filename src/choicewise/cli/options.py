@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
-    from choicewise.records import Manifest, Selection
-    from choicewise.running.job import Job, Source
+    from choicewise.records import Manifest
+    from choicewise.running.job import Job, OpenedSource, Source
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -31,7 +31,15 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         kind = hints[name]
         if is_dataclass(kind):
             groups[name] = kind
-            parameters += _parameters_of(kind)
+            annotations = get_type_hints(kind, include_extras=True)
+            for option in fields(kind):
+                declared = inspect.Parameter(
+                    option.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=option.default,
+                    annotation=annotations[option.name],
+                )
+                parameters.append(declared)
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
 
@@ -48,20 +56,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
-
-
-def _parameters_of(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    parameters = []
-    for option in fields(group):
-        parameter = inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=hints[option.name],
-        )
-        parameters.append(parameter)
-    return parameters
 
 
 OnBadItem = StrEnum("OnBadItem", ["error", "skip"])
@@ -118,18 +112,12 @@ class Loading(_Group):
     products: Products = None
     tokenizer: Tokenizer = None
 
-    def refuse_foreign(self, model: str) -> None:
-        """Raise UsageError for options that have no use for this kind of ``model``."""
-        refuse_foreign(
-            model, **{option.name: getattr(self, option.name) for option in fields(self)}
-        )
-
     def load(self, model: str) -> Model:
         """Load the model.
 
         UsageError for options that its kind has no use for, ModelError if it can't be loaded.
         """
-        self.refuse_foreign(model)
+        refuse_foreign(model, **self.given)
         from choicewise.models.load import load_model
 
         return load_model(model, progress=show_download(), say=tell, **self.given)
@@ -196,7 +184,7 @@ class Output(_Group):
 
 def sources_of(job: Job, fitting: bool = False) -> list[Source]:
     """Return the sources of the items of ``job``; refusals name options as they are typed."""
-    from choicewise.running.tasks import sources_of
+    from choicewise.running.job import sources_of
 
     return sources_of(job, fitting, spelled_option)
 
@@ -219,17 +207,13 @@ def line_of(run: Path, manifest: Manifest) -> str:
     """Return the command that resumes a run, from the job that its manifest keeps."""
     if manifest.imported is not None:
         return f"the `choicewise import` command that made {run}"
-    return resuming_command(manifest, run, selectors_of(run, manifest))
-
-
-def selectors_of(run: Path, manifest: Manifest) -> list[str]:
-    """Return the names with which a command line names the protocols of a run."""
     from choicewise.page.reproduce import selectors
     from choicewise.results.run import asked_protocols
-    from choicewise.running.tasks import split_tasks
+    from choicewise.running.job import split_tasks
 
     tasks, _ = split_tasks(manifest.job.get("protocols", ()))
-    return tasks or selectors(asked_protocols(run, manifest))
+    names = tasks or selectors(asked_protocols(run, manifest))
+    return resuming_command(manifest, run, names)
 
 
 def tell_reading(dataset: Dataset, notes: Sequence[str], changes: Sequence[str]) -> None:
@@ -245,19 +229,23 @@ def tell_reading(dataset: Dataset, notes: Sequence[str], changes: Sequence[str])
     tell(*(f"note: {line}" for line in lines if line))
 
 
-def tell_notes(dataset: Dataset, recipes: Mapping[str, Protocol], selection: Selection) -> None:
-    """Tell on stderr of items with equal choices, and of content that protocols leave out."""
+def tell_notes(source: OpenedSource, job: Job) -> None:
+    """Tell on stderr how the data were read, of items with equal choices, and of content that
+    protocols leave out.
+    """
     from choicewise.data.items import BLANK, duplicate_choices
     from choicewise.requests.blocks import list_sections, unused_by
 
+    dataset = source.data
+    tell_reading(dataset, source.source.notes, source.changes)
     repeated = []
-    for section in list_sections(dataset, recipes, selection):
+    for section in list_sections(dataset, source.protocols, job.selection):
         repeated += [item.id for item in section.items if duplicate_choices(item)]
     if len(repeated) == 1:
         tell(f"note: item {repeated[0]} has two equal choices")
     elif repeated:
         tell(f"note: {len(repeated)} items have two equal choices: {repeated[0]}, ...")
-    for content, names in unused_by(recipes, dataset.content).items():
+    for content, names in unused_by(source.protocols, dataset.content).items():
         columns = []
         for name in content:
             if name == BLANK:
@@ -545,11 +533,10 @@ def refuse_without_use(target: str, **given: object) -> None:
 
     An option that was not given is None or False.
     """
-    useless = [
-        spelled_option(name)
-        for name, value in given.items()
-        if value is not None and value is not False
-    ]
+    useless = []
+    for name, value in given.items():
+        if value is not None and value is not False:
+            useless.append(spelled_option(name))
     if useless:
         raise UsageError(not_applicable(useless, target))
 

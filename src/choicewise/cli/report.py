@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -102,12 +102,16 @@ class Scored:
         yielded: set[Protocol] = set()
         for changes in applied:
             # Several metrics may leave a protocol as it is.
-            new = _without(changes.protocols, yielded)
+            new = {}
+            for name, protocol in changes.protocols.items():
+                if protocol not in yielded:
+                    new[name] = protocol
             yielded.update(new.values())
             part = run.under(new)
-            if fitted_on is not None and _has_softmax(part):
-                part = _with_temperature(part, fitted_on)
-                is_fitted = True
+            if fitted_on is not None:
+                fitted = _with_temperature(part, fitted_on)
+                is_fitted |= fitted is not part
+                part = fitted
             yield part
         if fitted_on is not None and not is_fitted:
             raise UsageError(
@@ -115,21 +119,13 @@ class Scored:
             )
 
 
-def _without(
-    protocols: Mapping[str, Protocol], yielded: Collection[Protocol]
-) -> dict[str, Protocol]:
-    return {name: recipe for name, recipe in protocols.items() if recipe not in yielded}
-
-
-def _has_softmax(run: Run) -> bool:
-    from choicewise.protocols.metrics import METRICS
-
-    return any(METRICS[protocol.metric].softmax for protocol in run.protocols.values())
-
-
 def _with_temperature(run: Run, fitted_on: Run) -> Run:
+    """Return the run with temperatures that fit another one; itself if no metric has a softmax."""
+    from choicewise.protocols.metrics import METRICS
     from choicewise.results.temperature import with_temperature
 
+    if not any(METRICS[protocol.metric].softmax for protocol in run.protocols.values()):
+        return run
     run, lines = with_temperature(run, fitted_on)
     tell(*lines)
     return run
@@ -412,7 +408,7 @@ def _ends_of_ladder(rows: Sequence[Number]) -> list[str]:
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:
     from choicewise.models.kinds import answering_kind
     from choicewise.results.run import refused_lines
-    from choicewise.store.shards import not_complete
+    from choicewise.store.folder import not_complete
 
     for run in runs:
         kind = answering_kind(run.manifest)

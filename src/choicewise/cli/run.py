@@ -19,7 +19,6 @@ from choicewise.cli.options import (
     grouped,
     resuming_command,
     tell_notes,
-    tell_reading,
 )
 from choicewise.cli.report import print_folders, print_runs
 from choicewise.cli.terminal import print_json, print_parts, progress, show, show_download, tell
@@ -83,7 +82,7 @@ def run(
     from choicewise.models.kinds import model_kind
 
     # Options are refused before anything is opened: loading a model can take minutes.
-    loading.refuse_foreign(model)
+    options.refuse_foreign(model, **loading.given)
     kind = model_kind(model)
     # A shard is a part of the items, which any kind of model can answer.
     copies = {name: value for name, value in spread.given.items() if name != "shard"}
@@ -189,12 +188,9 @@ def _tell_slow_path(run: Run, job: Job) -> None:
         return
     model = job.choices[0]
     words = ["--model", model.name]
-    if model.adapter is not None:
-        words += ["--adapter", model.adapter]
-    if model.dtype is not None:
-        words += ["--dtype", model.dtype]
-    if model.tokenizer is not None:
-        words += ["--tokenizer", model.tokenizer]
+    for option in ("adapter", "dtype", "tokenizer"):
+        if option in model.options:
+            words += [f"--{option}", model.options[option]]
     tell(f"path {check.rung!r}: {check.cost}; `{command_line('check', *words)}` explains why")
 
 
@@ -348,16 +344,11 @@ def do_sweep(
 
     with progress(title, computed) as report:
         audience = Audience(
-            report, tell, lambda source: _tell_notes(source, job), begin, show_download()
+            report, tell, lambda source: tell_notes(source, job), begin, show_download()
         )
         return run_sweep(
             job, out, audience, sources, go_on=go_on and not alone, alone=alone, command=command
         )
-
-
-def _tell_notes(source: OpenedSource, job: Job) -> None:
-    tell_reading(source.data, source.source.notes, source.changes)
-    tell_notes(source.data, source.protocols, job.selection)
 
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
@@ -370,7 +361,7 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     tell(*(f"{name} is left out: {error.message}" for name, error in failed.items()))
     for source in opened.values():
         tell(*source.left_out_lines)
-        _tell_notes(source, job)
+        tell_notes(source, job)
     choice = job.choices[0]
     plans: dict[str, Plan] = {}
     model = choice.load(show_download(), tell)
@@ -465,7 +456,7 @@ def ladder(
     _refuse_lacking(needed, advice)
     assert model is not None
     assert out is not None
-    loading.refuse_foreign(model)
+    options.refuse_foreign(model, **loading.given)
     options.refuse_without_use("a run that is not yet evaluated", metric=metric, served=served)
     table = {"models": [model], **part.given, **part.data(data), **loading.given}
     _evaluate(start, end, table, out, json)
@@ -483,7 +474,7 @@ def _show_run(
     from choicewise.results.run import open_run
     from choicewise.results.sweep import one_run
     from choicewise.running.front import named_end, refuse_same
-    from choicewise.store.shards import not_complete
+    from choicewise.store.folder import not_complete
 
     folder = one_run(folder)
     run = open_run(folder)

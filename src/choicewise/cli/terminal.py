@@ -86,7 +86,9 @@ def show_download() -> Callable[[str, int, int], None]:
 
     def update(name: str, done: int, total: int) -> None:
         nonlocal last
-        stop_thread()
+        # In any thread, so that its work ends as well.
+        if _pressed:
+            raise KeyboardInterrupt
         with lock:
             now = time.monotonic()
             if done >= total:
@@ -108,14 +110,6 @@ def show(*lines: str) -> None:
     """Print ``lines`` of the result."""
     for line in lines:
         print(safe(line))
-
-
-def show_dim(line: str) -> None:
-    """Print ``line`` of the result in grey if a terminal shows it."""
-    text = safe(line)
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        text = f"\x1b[2m{text}\x1b[0m"
-    print(text)
 
 
 def print_json(content: object, indent: int | None = 1) -> None:
@@ -219,12 +213,6 @@ def check_interrupt() -> None:
         raise KeyboardInterrupt
 
 
-def stop_thread() -> None:
-    """Raise KeyboardInterrupt in any thread if Ctrl-C was pressed, so that its work ends as well."""
-    if _pressed:
-        raise KeyboardInterrupt
-
-
 def end_quietly() -> None:
     """Forget that Ctrl-C was pressed: it is how this command ends, so nothing was interrupted."""
     global _pressed
@@ -271,19 +259,21 @@ def _unraisable(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-_ASCII = {
-    "–": "-",
-    "─": "-",
-    "×": "x",
-    "τ": "tau",
-    "…": "...",
-    "█": "#",
-    "░": ".",
-    "⏎": "\\n",
-    "␠": "_",
-    "␉": "\\t",
-    "→": "->",
-}
+_ASCII = str.maketrans(
+    {
+        "–": "-",
+        "─": "-",
+        "×": "x",
+        "τ": "tau",
+        "…": "...",
+        "█": "#",
+        "░": ".",
+        "⏎": "\\n",
+        "␠": "_",
+        "␉": "\\t",
+        "→": "->",
+    }
+)
 """Substitutes for characters of tables and texts that the terminal lacks; others become escapes."""
 
 
@@ -316,12 +306,8 @@ def abandon(descriptor: int) -> None:
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    text = error.object[error.start : error.end]
-    return "".join(map(_in_ascii, text)), error.end
-
-
-def _in_ascii(char: str) -> str:
-    return _ASCII.get(char) or char.encode("ascii", "backslashreplace").decode()
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
 
 
 _TEXTS = ("--system", "--context", "--choice", "--premise")

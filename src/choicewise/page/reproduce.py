@@ -22,7 +22,7 @@ from choicewise.protocols.catalogue import (
 )
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
-from choicewise.running.tasks import split_tasks
+from choicewise.running.job import split_tasks
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import command_line
 

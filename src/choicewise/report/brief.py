@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
@@ -24,11 +24,10 @@ from choicewise.report.tables import (
     scored_cells,
     shown_value,
 )
-from choicewise.results.finding import Reversal, finding
+from choicewise.results.finding import finding
 from choicewise.results.guessing import guessing
 from choicewise.results.number import SERIOUS, WARNINGS, Number
-from choicewise.results.outcomes import Outcomes, ranked
-from choicewise.scoring.significance import FEWEST as FEWEST_ITEMS
+from choicewise.results.outcomes import Outcomes
 from choicewise.table import Column, Span, Table, cell_texts, heading, visible_columns
 from choicewise.util.text import (
     NAME,
@@ -37,7 +36,6 @@ from choicewise.util.text import (
     interval,
     percent,
     plain,
-    probability,
     safe,
     sentence,
     short,
@@ -65,7 +63,7 @@ _CELL: Final = 7
 _TITLE: Final = 16
 """Columns that a name above a column takes at most."""
 
-_WORD: Final = 40
+WORD: Final = 40
 """Columns of a word; a longer one is left out in its middle."""
 
 
@@ -191,50 +189,6 @@ def _warnings(row: Number) -> set[str]:
     return names
 
 
-class PublishedTable(NamedTuple):
-    """Hold the lines of models under the protocols of a published table, what was published, and
-    what the order says.
-
-    What was published is about other questions: it is outside the table, and has no rank.
-    """
-
-    table: list[str]
-    publication: str
-    order: list[str]
-
-
-def published_table(
-    rows: Sequence[Number], turned: Reversal | None, apart: Sequence[Number] = ()
-) -> PublishedTable | None:
-    """Draw the models of ``rows`` under the protocols of the published table.
-
-    None if no row is under one of them.
-
-    ``rows`` are of one dataset, ``apart`` of models on another one, drawn above them and not ranked
-    with them.  ``turned`` holds two models that change places between these protocols.
-    """
-    from choicewise.results.compare import published
-
-    names_of_rows = {row.identity.id: row.identity.protocol for row in rows}
-    names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
-    if not names:
-        return None
-    columns = [Column("model", heading="accuracy in %")]
-    for name in names.values():
-        columns += _value_columns(name)
-    # Models on another dataset are named with it, and those on this one, too, to tell them apart.
-    cells = _published_cells(apart, list(names), has_dataset=True)
-    cells += _published_cells(rows, list(names), has_dataset=bool(apart))
-    table = Table(name="published", title="", columns=columns, rows=cells)
-    publication = f"published, MMLU, 14,042 questions: {publication_text(list(names))}"
-    ranked_rows = {
-        (row.identity.model, row.identity.id): row for row in rows if row.identity.id in names
-    }
-    return PublishedTable(
-        list(_blocks(table, _WORD)), publication, _order(list(ranked_rows.values()), turned)
-    )
-
-
 def publication_text(columns: Sequence[str]) -> str:
     """Return the first published model with its numbers under protocols of these ids."""
     from choicewise.results.compare import published
@@ -243,47 +197,7 @@ def publication_text(columns: Sequence[str]) -> str:
     return f"{numbers[0].model} {', '.join(percent(number.value) for number in numbers)}"
 
 
-def _published_cells(
-    rows: Sequence[Number], columns: Sequence[str], has_dataset: bool
-) -> list[list[Any]]:
-    """Return a row for each model, with its dataset if ``has_dataset``.
-
-    ``columns``: ids of protocols.
-    """
-    datasets = {row.identity.model: row.identity.dataset for row in rows}
-    cells = []
-    for model, dataset in datasets.items():
-        values: list[Any] = [f"{model}, {dataset}" if has_dataset else model]
-        row_of_column = {row.identity.id: row for row in rows if row.identity.model == model}
-        for column in columns:
-            values += _value_cells(row_of_column.get(column), len(datasets) > 1)
-        cells.append(values)
-    return cells
-
-
-def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
-    """Return if models change places between columns."""
-    if turned is not None:
-        leads = (
-            f"{short(turned.left, NAME)} leads {short(turned.right, NAME)} in one column, "
-            "trails in another"
-        )
-        p = probability(max(turned.start.p, turned.end.p))
-        return wrapped(f"Ranks change: {leads} ({p}).", WIDTH)
-    if max(row.counts.n for row in rows) < FEWEST_ITEMS:
-        return []
-    ranks_of_model: dict[str, set[int]] = {}
-    for row in ranked(list(rows)):
-        if row.ranks.rank is not None:
-            ranks_of_model.setdefault(row.identity.model, set()).add(row.ranks.rank)
-    if len(ranks_of_model) < 2:
-        return []
-    if any(len(ranks) > 1 for ranks in ranks_of_model.values()):
-        return ["The ranking differs between columns, but no swap is statistically significant."]
-    return ["The ranking is the same in every column."]
-
-
-def _value_columns(title: str) -> list[Column]:
+def value_columns(title: str) -> list[Column]:
     """Return the columns of an accuracy with what was scored, such as "27.3 (22 of 59)"."""
     return [
         Column(title, "share"),
@@ -292,8 +206,8 @@ def _value_columns(title: str) -> list[Column]:
     ]
 
 
-def _value_cells(row: Number | None, several: bool) -> list[float | None]:
-    """Return the cells of :func:`_value_columns`.
+def value_cells(row: Number | None, several: bool) -> list[float | None]:
+    """Return the cells of :func:`value_columns`.
 
     What was scored only of one of ``several`` models.
     """
@@ -312,7 +226,7 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
     has_one_column = len(content.benchmarks) == 1
     columns = [Column("model", heading=" ")]
     for title in content.titles:
-        columns += _value_columns(title)
+        columns += value_columns(title)
     if has_one_column:
         columns.append(Column("lowest – highest", "share"))
         columns.append(Column("highest", "share", joined=" – "))
@@ -324,9 +238,10 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
     for standing in content.standings:
         values: list[Any] = [standing.model]
         for row in standing.rows:
-            values += _value_cells(row, has_models)
+            values += value_cells(row, has_models)
         if has_one_column:
-            values += _ends([row for row in rows if row.identity.model == standing.model])
+            ends = extremes([row for row in rows if row.identity.model == standing.model])
+            values += [row.value for row in ends] if ends else [None, None]
         else:
             values.append(standing.mean)
         if has_models:
@@ -338,16 +253,9 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
         part = f", {_part(content.part, WIDTH - len(about) - len('accuracy in %, '))}"
     names = []
     for title, benchmark in zip(content.titles, content.benchmarks, strict=True):
-        names.append(f"{short(title, _WORD)}: {short(benchmark.protocol, _WORD)}")
+        names.append(f"{short(title, WORD)}: {short(benchmark.protocol, WORD)}")
     table = Table(name="matrix", title="", columns=columns, rows=cells)
-    return [f"accuracy in %{part}{about}", *_blocks(table), *wrapped("; ".join(names), WIDTH)]
-
-
-def _ends(rows: Sequence[Number]) -> list[float | None]:
-    ends = extremes(rows)
-    if ends is None:
-        return [None, None]
-    return [ends[0].value, ends[1].value]
+    return [f"accuracy in %{part}{about}", *text_blocks(table), *wrapped("; ".join(names), WIDTH)]
 
 
 def _rank_span(standing: Standing) -> Span | None:
@@ -385,12 +293,12 @@ def _metric_matrix(rows: Sequence[Number]) -> list[str]:
             for model, values in values_of_model.items():
                 values.append(value_of_model.get(model))
     table = Table(name="metrics", title="", columns=columns, rows=list(values_of_model.values()))
-    return [*_blocks(table), *wrapped("; ".join(notes), WIDTH)]
+    return [*text_blocks(table), *wrapped("; ".join(notes), WIDTH)]
 
 
 def _protocol_name(row: Number) -> str:
     """Return the name of a protocol without the changes of its axes."""
-    return short(row.identity.protocol.split("@")[0], _WORD)
+    return short(row.identity.protocol.split("@")[0], WORD)
 
 
 def _representative(rows: Sequence[Number]) -> Number:
@@ -434,15 +342,21 @@ def _title(rows: Sequence[Number], without: int) -> str:
     ways = len({row.identity.protocol for row in rows})
     way = f"{ways:,} protocols"
     if ways == 1:
-        way = f"under {short(first.identity.protocol, _WORD)}"
+        way = f"under {short(first.identity.protocol, WORD)}"
     if without:
         way += f"; {without:,} more without a score"
-    count = _question_count(rows)
+    questions = max(row.counts.n + row.counts.missing for row in rows)
+    count = counted(questions, "question")
+    subjects = {row.identity.subject for row in rows}
+    if len(subjects) > 1:
+        count = f"{len(subjects)} groups of questions"
+    elif first.population is not None:
+        count = f"{questions:,} of {counted(first.population, 'question')}"
     selections = [""]
     if first.identity.selection:
-        selections = [f" ({_part(first.identity.selection, most)})" for most in (NAME, _WORD, 20)]
+        selections = [f" ({_part(first.identity.selection, most)})" for most in (NAME, WORD, 20)]
     # Names are shortened before the words that say what was asked.
-    for most in (NAME, _WORD, 30, 20):
+    for most in (NAME, WORD, 30, 20):
         name = f"{short(first.identity.model, most)} on {short(first.identity.dataset, most)}"
         for selection in selections:
             line = f"{name}: {count}{selection}, {way}"
@@ -452,17 +366,6 @@ def _title(rows: Sequence[Number], without: int) -> str:
     if len(line) <= WIDTH:
         return line
     return short(f"{name}, {way}", WIDTH)
-
-
-def _question_count(rows: Sequence[Number]) -> str:
-    first = rows[0]
-    subjects = {row.identity.subject for row in rows}
-    if len(subjects) > 1:
-        return f"{len(subjects)} groups of questions"
-    questions = max(row.counts.n + row.counts.missing for row in rows)
-    if first.population is not None:
-        return f"{questions:,} of {counted(first.population, 'question')}"
-    return counted(questions, "question")
 
 
 def _part(selection: str, most: int) -> str:
@@ -523,9 +426,9 @@ def headlines(rows: Sequence[Number]) -> list[Number]:
 
 def _accuracy_lines(rows: Sequence[Number], has_groups: bool) -> Iterator[str]:
     labels = [
-        short(row.identity.subject, _WORD) if has_groups else row.identity.family for row in rows
+        short(row.identity.subject, WORD) if has_groups else row.identity.family for row in rows
     ]
-    names = [short(row.identity.protocol, _WORD) for row in rows]
+    names = [short(row.identity.protocol, WORD) for row in rows]
     label_width = max(map(len, labels), default=0)
     name_width = max(map(len, names), default=0)
     for label, name, row in zip(labels, names, rows, strict=True):
@@ -597,7 +500,7 @@ def _against_guessing(scored: Sequence[Number]) -> list[str]:
     return sentences[:1]
 
 
-def _blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
+def text_blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
     """Yield a table in as many parts as :data:`WIDTH` asks for.
 
     Names in the first column are broken between words, and those above columns at ``most``
@@ -609,7 +512,7 @@ def _blocks(table: Table, most: int = _TITLE) -> Iterator[str]:
     heads = []
     widths = []
     for index, column in enumerate(columns, start=1):
-        head = [short(line, _WORD) for line in broken(safe(heading(column)), most)]
+        head = [short(line, WORD) for line in broken(safe(heading(column)), most)]
         texts = head + [row[index] for row in cells]
         heads.append(head)
         widths.append(max(_CELL, *map(len, texts)))

@@ -4,16 +4,14 @@ protocols.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
-from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import RANKED_WIDTH, described
+from choicewise.report.tables import described
 from choicewise.results.compare import (
     VERDICTS,
     Comparison,
@@ -22,9 +20,8 @@ from choicewise.results.compare import (
     Side,
 )
 from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
-from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.scoring.intervals import ranks, two_sided
+from choicewise.scoring.intervals import two_sided
 from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
 from choicewise.scoring.significance import LEVEL as LEVEL_OF_TESTS
 from choicewise.table import Column, Table, written
@@ -73,7 +70,13 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     if comparison.axes:
         yield "what differs"
         yield from _axis_lines(comparison.axes, "A", "B")
-    yield from _parting_lines(comparison)
+    parting = comparison.parting
+    if parting is not None:
+        start = f"{parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
+        texts = f"{parting.items:,} of {comparison.flips.shared:,} items"
+        yield from _wrapped(f"texts differ in {texts}, first in the {start}:")
+        yield f"  A  {visible_line(parting.left)}"
+        yield f"  B  {visible_line(parting.right)}"
     if comparison.flips.shared:
         yield from _difference_lines(comparison)
         yield from _wrapped(_flip_sentence(comparison))
@@ -142,9 +145,12 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
             row.append(comparison.verdict)
         rows.append(row)
     items = counted(first.flips.shared, "shared item")
+    names = []
+    for letter, side in (("A", first.left), ("B", first.right)):
+        names.append(f"{letter} {safe(side.model)} ({safe(side.folder)})")
     return Table(
         name="protocols",
-        title=f"A {_name_of(first.left)}, B {_name_of(first.right)}, {items}",
+        title=f"{', '.join(names)}, {items}",
         columns=columns,
         rows=rows,
     )
@@ -155,10 +161,6 @@ def _kinds(share: bool) -> tuple[str, str]:
     if share:
         return "share", "points"
     return "number", "change"
-
-
-def _name_of(side: Side) -> str:
-    return f"{safe(side.model)} ({safe(side.folder)})"
 
 
 def _size_for_order(comparison: Comparison) -> float:
@@ -232,17 +234,6 @@ def _axis_lines(axes: Sequence[Axis], left: str, right: str) -> Iterator[str]:
     for axis in axes:
         yield f"  {axis.axis:<{width}}  {left}  {safe(axis.left)}"
         yield f"  {'':<{width}}  {right}  {safe(axis.right)}"
-
-
-def _parting_lines(comparison: Comparison) -> Iterator[str]:
-    parting = comparison.parting
-    if parting is None:
-        return
-    start = f"the {parting.part} of item {safe(parting.item)}, after {parting.place:,} characters"
-    shared = comparison.flips.shared
-    yield from _wrapped(f"texts differ in {parting.items:,} of {shared:,} items, first in {start}:")
-    yield f"  A  {visible_line(parting.left)}"
-    yield f"  B  {visible_line(parting.right)}"
 
 
 def comparison_sentence(comparison: Comparison) -> str:
@@ -423,40 +414,31 @@ def _comparable_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[st
     )
     for comparison in comparisons:
         for row in comparison.rows:
+            value = "no item scored"
+            if row.counts.n:
+                bounds = interval(row.interval.low, row.interval.high)
+                value = f"{percent(row.value)} % [{bounds}, {row.counts.n:,} items]"
             name = f"{safe(row.identity.model)}, {row.identity.protocol}"
             if len(comparison.rows) > 1:
                 name += f", {safe(row.identity.subject)}"
             yield (
-                f"{_row_text(row)}  {name}  {row.identity.id} {row.identity.i} "
+                f"{value}  {name}  {row.identity.id} {row.identity.i} "
                 f"{row.identity.t} {row.identity.r}"
             )
         yield from _number_lines(comparison.numbers)
 
 
-def _row_text(row: Number) -> str:
-    """Return a number of the run with its interval."""
-    if not row.counts.n:
-        return "no item scored"
-    return (
-        f"{percent(row.value)} % [{interval(row.interval.low, row.interval.high)}, "
-        f"{row.counts.n:,} items]"
-    )
-
-
 def _number_lines(numbers: Sequence[PublishedNumber]) -> Iterator[str]:
-    width = max((len(_number_name(number)) for number in numbers), default=0)
-    for number in numbers:
+    names = [safe(number.model or "the published number") for number in numbers]
+    width = max(map(len, names), default=0)
+    for name, number in zip(names, numbers, strict=True):
         line = f"  {percent(number.value):>5} %"
         if number.place:
             line += f"  {number.place:<6}"
-        line += f"  {_number_name(number):<{width}}"
+        line += f"  {name:<{width}}"
         if number.source:
             line += f"  {safe(number.source)}"
         yield line.rstrip()
-
-
-def _number_name(number: PublishedNumber) -> str:
-    return safe(number.model or "the published number")
 
 
 def _nearest_lines(comparison: PublishedComparison) -> Iterator[str]:
@@ -473,29 +455,6 @@ def _nearest_lines(comparison: PublishedComparison) -> Iterator[str]:
             yield from _axis_lines(nearest.axes, "run      ", "published")
     if comparison.advice:
         yield from _wrapped(safe(comparison.advice))
-
-
-def published_table() -> Table:
-    """Return the bundled table (Hugging Face blog, June 2023) with the rank of every model in every
-    column.
-    """
-    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
-    columns = [Column("model", heading=" ")]
-    cells: list[list[Any]] = [[row["model"]] for row in content["rows"]]
-    for name, source in content["columns"].items():
-        title = f"{name} = {source['protocol']}"
-        columns.append(Column(name, "share", heading=title))
-        columns.append(Column(f"{name}_rank", "count", joined=" (", closed=")"))
-        values = [row[name] for row in content["rows"]]
-        for row, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
-            row += [value, rank]
-    return Table(
-        name="published",
-        title=f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}",
-        columns=columns,
-        rows=cells,
-        split=RANKED_WIDTH,
-    )
 
 
 def ladder_table(both: BothWays) -> Table:
@@ -560,11 +519,11 @@ def _ladder_columns(share: bool) -> list[Column]:
 
 
 def _steps_of(turn: Turn, ladder: Ladder) -> list[Step]:
-    return [step for step in ladder.steps if not _axis_names(step).isdisjoint(turn.axes)]
-
-
-def _axis_names(step: Step) -> set[str]:
-    return {axis.axis for axis in step.axes}
+    steps = []
+    for step in ladder.steps:
+        if any(axis.axis in turn.axes for axis in step.axes):
+            steps.append(step)
+    return steps
 
 
 def _moves(step: Step) -> bool:

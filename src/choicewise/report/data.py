@@ -15,12 +15,8 @@ from choicewise.data.patterns import AnswerPattern
 from choicewise.data.rows import LETTERS
 from choicewise.data.survey import FAULTS, Double, Doubles, SplitSurvey, Survey
 from choicewise.protocols.catalogue import entries
-from choicewise.report.findings import numbers_of, reversal_sentence, turn_text
-from choicewise.results.compare import StrikingPair
-from choicewise.results.finding import Finding, Lead, Reversal
-from choicewise.scoring.significance import FEWEST
 from choicewise.table import Column, Table
-from choicewise.util.text import NAME, are, counted, percent, protocols, safe, short, visible_line
+from choicewise.util.text import NAME, are, counted, percent, safe, short
 
 _COLUMN_OPTIONS: Final = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
 """Keys of a mapping that say how a column is read, and name none."""
@@ -277,7 +273,7 @@ def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
         row: list[Any] = [name, short(_position_text(pattern), 90)]
         for rule in rules:
             guess = pattern.guesses[rule]
-            row += [guess.score, _mark(guess.p)]
+            row += [guess.score, "!" if guess.p < _UNLIKELY else None]
         # Guessing has the same chance under every rule.
         row.append(guess.chance)
         if has_several:
@@ -290,10 +286,6 @@ def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
         rows=rows,
         notes=[f"!: probability below {_UNLIKELY} if right answers are placed at random"],
     )
-
-
-def _mark(p: float) -> str | None:
-    return "!" if p < _UNLIKELY else None
 
 
 def _position_text(pattern: AnswerPattern) -> str:
@@ -331,51 +323,3 @@ def _item_text(item: Item, content: Sequence[str]) -> str:
             letter = f"[{_letter(index)}]"
         lines.append(f"   {letter} {short(choice, NAME)}")
     return "\n".join(lines)
-
-
-def discovery_lines(
-    finding: Finding, turned: Reversal | None, pair: StrikingPair | None
-) -> Iterator[str]:
-    """Yield what was found on one dataset in at most five lines.
-
-    Fewer if there are few questions or findings.
-
-    ``pair``: of the model that leads.
-    """
-    for lead in finding.leads:
-        if lead.items >= FEWEST:
-            yield from _lead_lines(finding, lead)
-            break
-    if turned is not None:
-        yield reversal_sentence(turned)
-    if pair is not None:
-        axis = f"axis {pair.axis.axis} from {_quoted(pair.axis.left)} to {_quoted(pair.axis.right)}"
-        lost = f"{pair.lost} of {counted(pair.n, 'answer')} go wrong and {pair.gained} right"
-        yield (
-            f"One change, {axis}, takes {percent(pair.start_value - pair.end_value)} points: "
-            f"{lost} from {short(pair.start, NAME)} to {short(pair.end, NAME)}."
-        )
-
-
-def _lead_lines(finding: Finding, lead: Lead) -> Iterator[str]:
-    best = lead.models[0]
-    every = protocols(lead.contests, lead.grouped)
-    yield (
-        f"{short(best, NAME)} is the first of {len(lead.models)} models under {lead.first} of "
-        f"{every}."
-    )
-    numbers = numbers_of(finding, best)
-    if numbers.lowest is not None and numbers.highest is not None:
-        low = numbers.lowest.value
-        high = numbers.highest.value
-        questions = counted(numbers.items[1], "question")
-        yield (
-            f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
-            f"{percent(high - low)} points lie in how it is asked."
-        )
-    if lead.turn is not None:
-        yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
-
-
-def _quoted(value: str) -> str:
-    return f'"{short(visible_line(value), NAME)}"'

@@ -409,7 +409,11 @@ def _number_rows(request: ExplainedRequest, decisions: Sequence[ItemDecision]) -
         cells = list(map(_number, decision.scores, decision.at_most))
         if decision.prediction >= 0:
             cells[decision.prediction] = f"[{cells[decision.prediction]}]"
-        names.append(_row_name(decision, request))
+        # Of several protocols, or else of their only score.
+        name = _score_name(decision)
+        if len(request.protocols) > 1:
+            name = end(decision.protocol, request.protocols)
+        names.append(name)
         names_of_cells.setdefault(tuple(cells), []).extend(names)
     # Scores without any number say nothing beside those that have some.
     numbered = {}
@@ -465,15 +469,6 @@ def _parts(request: ExplainedRequest) -> list[tuple[str, list[ScoredContinuation
     return named[:_PARTS]
 
 
-def _row_name(decision: ItemDecision, request: ExplainedRequest) -> str:
-    """Return the end of the protocol's name if the prompt has several protocols, or else the name
-    of the score.
-    """
-    if len(request.protocols) > 1:
-        return end(decision.protocol, request.protocols)
-    return _score_name(decision)
-
-
 def _score_name(decision: ItemDecision) -> str:
     if decision.calibration == "none":
         return decision.score
@@ -515,10 +510,16 @@ def _request_lines(request: ExplainedRequest, kind: ModelKind | None) -> Iterato
         yield from _ruled(request.context)
     if request.exchange is not None and kind is not None:
         yield from kind.exchange_lines(request.exchange)
+    reading = READINGS[request.reading]
+    title = "with its own prompt"
+    if reading.along:
+        title = "without a thought; each further part has more of it"
+    elif "chains" in reading.takes:
+        title = "after the chain of the same part"
     context: str | None = None
     for scored, *nulls in request.beside:
         if scored.context is not None and scored.context != context:
-            yield _context_title(request)
+            yield title
             yield from _ruled(scored.context)
             context = scored.context
         yield from _continuation_lines(scored, nulls)
@@ -530,16 +531,6 @@ def _ruled(text: str) -> Iterator[str]:
     yield _RULE
 
 
-def _context_title(request: ExplainedRequest) -> str:
-    """Return what stands above a prompt that a continuation has for itself."""
-    reading = READINGS[request.reading]
-    if reading.along:
-        return "without a thought; each further part has more of it"
-    if "chains" in reading.takes:
-        return "after the chain of the same part"
-    return "with its own prompt"
-
-
 def _continuation_lines(
     scored: ScoredContinuation, nulls: Sequence[ScoredContinuation]
 ) -> Iterator[str]:
@@ -547,7 +538,8 @@ def _continuation_lines(
 
     Null contexts after which it has the same tokens are columns of its table of tokens.
     """
-    same = [null for null in nulls if _has_same_tokens(null, scored)]
+    tokens = _token_ids(scored)
+    same = [null for null in nulls if tokens and _token_ids(null) == tokens]
     yield from _scored_lines(scored)
     for number, null in enumerate(same, start=1):
         yield f"after the null context {quoted(null.null or '')} instead, null {number}:"
@@ -558,11 +550,6 @@ def _continuation_lines(
             yield f"after the null context {quoted(null.null or '')} instead:"
             yield from _scored_lines(null)
             yield from _token_lines(null, [])
-
-
-def _has_same_tokens(one: ScoredContinuation, other: ScoredContinuation) -> bool:
-    tokens = _token_ids(one)
-    return bool(tokens) and tokens == _token_ids(other)
 
 
 def _token_ids(scored: ScoredContinuation) -> list[tuple[int, int]]:

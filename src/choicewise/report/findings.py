@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from choicewise.report.tables import RANKED_WIDTH, ranked_cells, ranked_columns
 from choicewise.results.finding import (
     NAMED,
     Finding,
@@ -18,7 +16,6 @@ from choicewise.results.finding import (
 )
 from choicewise.results.guessing import FEWEST, Guessing
 from choicewise.results.number import Number
-from choicewise.table import Column, Table
 from choicewise.util.text import (
     NAME,
     REASON,
@@ -161,36 +158,6 @@ def turn_text(turn: Turn) -> str:
     return f"{first} with {axis}{values}, {_part_of(turn.otherwise, turn.others)} {others}"
 
 
-def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
-    """Return the two protocols in columns and a row for every model, in percent and rank.
-
-    ``rows``: ranked, of all runs.
-    """
-    columns = [Column("model", heading=" ")]
-    protocol_names = [reversal.start.protocol, reversal.end.protocol]
-    for protocol in protocol_names:
-        columns += ranked_columns(protocol, "share")
-    first_subject = rows[0].identity.subject
-    row_of = {
-        (row.identity.model, row.identity.protocol): row
-        for row in rows
-        if row.identity.subject == first_subject
-    }
-    cells: list[list[Any]] = []
-    for model in dict.fromkeys(model for model, _ in row_of):
-        values: list[Any] = [model]
-        for protocol in protocol_names:
-            values += ranked_cells(row_of.get((model, protocol)))
-        cells.append(values)
-    return Table(
-        name="reversal",
-        title=f"{short(reversal.dataset, NAME)}: two published protocols, % and rank",
-        columns=columns,
-        rows=cells,
-        split=RANKED_WIDTH,
-    )
-
-
 def reversal_sentence(reversal: Reversal) -> str:
     """Return which of two models is better under which protocol, by how much, and how sure that is."""
     start = reversal.start
@@ -198,18 +165,15 @@ def reversal_sentence(reversal: Reversal) -> str:
     questions = counted(end.n, "question")
     if start.n != end.n:
         questions = f"{start.n:,} and {questions}"
-    is_mcnemar = _is_mcnemar(start) and _is_mcnemar(end)
-    test = "McNemar" if is_mcnemar else "paired sign-flip"
+    test = "McNemar"
+    if any(contest.test.by_tie or not contest.test.exact for contest in (start, end)):
+        test = "paired sign-flip"
     return (
         f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under "
         f"{_contest(start)}, and worse "
         f"under {_contest(end)}: {test} tests over {questions}, corrected for all "
         f"{counted(reversal.tests, 'comparison')} of two models."
     )
-
-
-def _is_mcnemar(contest: ReversalContest) -> bool:
-    return contest.test.exact and not contest.test.by_tie
 
 
 def _contest(contest: ReversalContest) -> str:
@@ -460,7 +424,12 @@ def _lead(lead: Lead, best: str) -> str:
             order = "is the same" if lead.same_order else "changes"
             text += f"; the ranking of the others {order}"
         return text
-    text = f"{best} leads {rivals} under {lead.alone} of {every}{_ties(lead)}{significance}"
+    ties = ""
+    if lead.open:
+        ties = f" (open under {lead.open}: cut answers)"
+    elif lead.tied:
+        ties = f" (tied under {lead.tied})"
+    text = f"{best} leads {rivals} under {lead.alone} of {every}{ties}{significance}"
     if 0 < len(lead.behind) <= NAMED:
         names = " and ".join(short(name, NAME) for name in lead.behind)
         text += f", but not under {names}"
@@ -478,14 +447,6 @@ def _no_lead(lead: Lead) -> str:
     if lead.contests > 1:
         protocol = f"any of {every}"
     return f"no model is ahead of all others under {protocol}"
-
-
-def _ties(lead: Lead) -> str:
-    if lead.open:
-        return f" (open under {lead.open}: cut answers)"
-    if lead.tied:
-        return f" (tied under {lead.tied})"
-    return ""
 
 
 def _significance(lead: Lead) -> str:

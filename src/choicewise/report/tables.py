@@ -249,14 +249,12 @@ def _lines(rows: Sequence[Number], kind: str) -> dict[str, list[Number]]:
         name = row.identity.subject if kind == "group" else row.identity.family
         lines.setdefault(name, []).append(row)
     if kind == "family":
-        lines = dict(sorted(lines.items(), key=_median_order))
+        medians = {name: _median(line) for name, line in lines.items()}
+        # Families without a number come last.
+        order = sorted(medians, key=lambda name: (math.isnan(medians[name]), medians[name]))
+        lines = {name: lines[name] for name in order}
     lines["all together"] = list(rows)
     return lines
-
-
-def _median_order(line: tuple[str, list[Number]]) -> tuple[bool, float]:
-    middle = _median(line[1])
-    return math.isnan(middle), middle
 
 
 def _known(rows: Sequence[Number]) -> list[float]:
@@ -730,7 +728,12 @@ def legend(rows: Sequence[Number], ids: bool = False) -> list[str]:
     lines += _rank_lines(rows)
     lines += map(safe, letter_notes(rows))
     lines += reasons(rows)
-    lines += _sources(rows)
+    sources: dict[str, None] = {}
+    for row in rows:
+        sources |= dict.fromkeys((row.identity.model_source, row.identity.dataset_source))
+    sources.pop("", None)
+    if sources:
+        lines.append(safe(f"from the Hub: {', '.join(sources)}"))
     if ids:
         lines.append(IDS)
     width = console().width
@@ -789,18 +792,6 @@ def _rank_lines(rows: Sequence[Number]) -> Iterator[str]:
                 "are √(1 - n / all) as wide"
             )
             break
-
-
-def _sources(rows: Sequence[Number]) -> list[str]:
-    """Return a line with the sources of models and data on the Hub, if there are any."""
-    sources: dict[str, None] = {}
-    for row in rows:
-        sources[row.identity.model_source] = None
-        sources[row.identity.dataset_source] = None
-    names = list(filter(None, sources))
-    if not names:
-        return []
-    return [safe(f"from the Hub: {', '.join(names)}")]
 
 
 def serious_warnings(rows: Sequence[Number], guesses: bool = True) -> list[str]:
@@ -895,6 +886,27 @@ def reason_groups(rows: Sequence[Number]) -> Iterator[ReasonGroup]:
             groups.setdefault(("skipped", reason), {})
     for (kind, reason), protocols in groups.items():
         yield ReasonGroup(kind, reason, tuple(protocols))
+
+
+# What a check of a model measured
+
+
+def trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str) -> Table:
+    """Return a row for each way of computing that was tried, with what was refused."""
+    rows = []
+    for trial in trials:
+        remark = f"refused: {trial['refused']}" if trial["refused"] else "taken"
+        rows.append((trial["rung"], trial["difference"], remark))
+    return Table(name="trials", title=title, columns=noise_columns(name), rows=rows, notes=[note])
+
+
+def noise_columns(name: str) -> list[Column]:
+    """Return the columns of differences in nats, each with a remark."""
+    return [
+        Column(name),
+        Column("nats", "size"),
+        Column("remark", heading=" "),
+    ]
 
 
 # Values in sentences

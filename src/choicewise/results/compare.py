@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from choicewise.protocols.protocol import (
     NEUTRAL,
     Protocol,
     axis_differences,
-    differing,
     short_signature,
 )
 from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
@@ -35,7 +34,7 @@ from choicewise.results.measurement import (
     shared_items,
 )
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between
+from choicewise.results.outcomes import Axis, axes_between
 from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
 from choicewise.scoring.answers import is_cut
@@ -52,42 +51,6 @@ from choicewise.scoring.significance import (
 )
 from choicewise.util.jsonio import json_value
 from choicewise.util.text import common_start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrikingPair:
-    """Describe two protocols of one model that differ in one ``axis`` alone.
-
-    ``start``: the protocol with the greater value.  Values are shares of 1, means over the ``n``
-    items that both score.  ``lost``: items with less credit under ``end``; ``gained``: items with
-    more.  ``example``: the id of an item with less credit.
-    """
-
-    model: str
-    axis: Axis
-    start: str
-    end: str
-    start_value: float
-    end_value: float
-    n: int
-    gained: int
-    lost: int
-    example: str
-
-
-def striking_pair(outcomes: Outcomes) -> StrikingPair | None:
-    """Return the pair whose values differ most.
-
-    None if no two protocols differ in one axis, or if their values are equal.
-    """
-    pairs = []
-    for left, right in combinations(outcomes.shares.outcomes, 2):
-        if len(_axes(left.protocol, right.protocol)) == 1:
-            pair = _striking_pair(outcomes.model, left, right)
-            if pair is not None:
-                pairs.append(pair)
-    return max(pairs, key=lambda pair: pair.start_value - pair.end_value, default=None)
-
 
 VERDICTS = {
     "same measurement": "same protocol, texts, model and engine; any difference is non-determinism",
@@ -350,47 +313,6 @@ def published() -> dict[str, tuple[PublishedNumber, ...]]:
             for row in content["rows"]
         )
     return numbers
-
-
-_NAMES = frozenset({"benchmark", "rev"})
-"""Axes that name a protocol, and change no number."""
-
-
-def _axes(left: Protocol, right: Protocol) -> Sequence[str]:
-    return [axis for axis in differing(left, right) if axis not in _NAMES]
-
-
-def _striking_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
-    """Describe two outcomes that differ in one axis; None if their values are equal."""
-    ids, (left_items, right_items) = shared_items((left, right))
-    credits = np.array([left.credit[left_items], right.credit[right_items]])
-    scored = np.flatnonzero(~np.isnan(credits).any(axis=0))
-    credits = credits[:, scored]
-    left_sum = credits[0].sum()
-    right_sum = credits[1].sum()
-    if not len(scored) or left_sum == right_sum:
-        return None
-    # The protocol with the greater value comes first.
-    if left_sum < right_sum:
-        left, right = right, left
-        credits = credits[::-1]
-    (name,) = _axes(left.protocol, right.protocol)
-    (axis,) = [axis for axis in axes_between(left.protocol, right.protocol) if axis.axis == name]
-    lost = credits[1] < credits[0]
-    gained = credits[1] > credits[0]
-    start_value, end_value = credits.mean(axis=1).tolist()
-    return StrikingPair(
-        model=model,
-        axis=axis,
-        start=left.name,
-        end=right.name,
-        start_value=start_value,
-        end_value=end_value,
-        n=len(scored),
-        gained=int(gained.sum()),
-        lost=int(lost.sum()),
-        example=ids[int(scored[lost.argmax()])].as_py(),
-    )
 
 
 def _one(run: Run, protocol: str) -> Measurement:

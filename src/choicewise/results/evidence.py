@@ -46,7 +46,7 @@ from choicewise.scoring.portion import (
     row_digests,
 )
 from choicewise.scoring.scores import bytes_bare, token_bytes
-from choicewise.store.shards import refuse_part
+from choicewise.store.folder import refuse_part
 from choicewise.store.tables import (
     SCHEMAS,
     Damage,

@@ -2,59 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
 from choicewise.engine import DEVICE_TOKENS, cut_shards
 from choicewise.errors import UsageError
 from choicewise.models.kinds import model_kind, shard_tokens_of
-from choicewise.models.model import Model, SelfCheck
+from choicewise.models.model import Model
 from choicewise.ports import Executor, all_of, find
-from choicewise.records import OBSERVATIONS, ObservationRow, RequestRow, SpanRow
+from choicewise.records import OBSERVATIONS, ObservationRow
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.request import BlockPrompt, PreparedBlock
 from choicewise.running.observe import observe
-from choicewise.running.shards import Assignment
+from choicewise.running.shards import Assignment, Share
 from choicewise.running.work import Work
 from choicewise.store.tables import make_table
 from choicewise.tokens.tokenizer import Tokenizer
 
-Observed: TypeAlias = ObservationRow | pa.Table
-"""An observation, or a table of all observations of a shard."""
-
-
-def rows_of(observed: Observed) -> Iterator[ObservationRow]:
-    """Yield the row, or the rows of the table."""
-    if isinstance(observed, ObservationRow):
-        yield observed
-        return
-    columns = [column.to_pylist() for column in observed.columns]
-    for values in zip(*columns, strict=True):
-        yield ObservationRow._make(values)
-
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Hold the rows of a block.
+    """Hold the ``prepared`` rows of a block, and its observations as they are computed.
 
-    ``tokens_asked``: input tokens if every choice of every protocol were a sequence of its own.
-    ``observations`` come as they are computed, one for each question.  ``questions`` counts them,
-    and ``shards`` those of each shard, if the shards are computed one after the other.
+    An observation is a row; in a part of a run a table has those of a shard.  ``shards``: the
+    number of observations in each shard, which are computed one after the other.
     """
 
     block: Block
-    tokens_asked: int
-    requests: Sequence[RequestRow]
-    spans: Sequence[SpanRow]
-    questions: int
-    observations: Iterator[Observed]
-    shards: Sequence[int] = ()
+    prepared: PreparedBlock
+    observations: Iterator[ObservationRow | pa.Table]
+    shards: Sequence[int]
 
 
 HERE: Final = "local"
@@ -104,24 +86,6 @@ def _find_executor(name: str) -> Executor:
     return executor
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """Hold a rendered and tokenized block, with its questions in ``shards``, by key."""
-
-    block: Block
-    prepared: PreparedBlock
-    shards: Sequence[Mapping[str, BlockPrompt]]
-
-
-def _one_ahead(job: Future[_Ready] | None, others: Iterator[Future[_Ready]]) -> Iterator[_Ready]:
-    """Yield the block of ``job``, then those of ``others``; a job begins when it is drawn."""
-    while job is not None:
-        ready = job.result()
-        # One block is prepared ahead, and no more are in memory.
-        job = next(others, None)
-        yield ready
-
-
 class _Awaited:
     """Lend a model's tokenizer to the preparation of blocks, until they are awaited no more.
 
@@ -142,101 +106,58 @@ class _Awaited:
         return self._model.tokenizer
 
 
-class Respondent:
-    """Compute the blocks of ``work`` by calling ``model``."""
+def answer_blocks(
+    model: Model, work: Work, blocks: Sequence[Block], assignment: Assignment
+) -> Generator[BlockResult, None, None]:
+    """Yield a result for each block; take all its observations before the next result.
 
-    def __init__(self, model: Model, work: Work) -> None:
-        self._model = model
-        self._work = work
+    A block is rendered and tokenized in a thread, while the one before it is computed; the model is
+    loaded while the first one is rendered.  Closing the generator ends all that is under way.
+    ``assignment`` selects prompts of blocks.
+    """
+    if not blocks:
+        return
+    awaited = _Awaited(model)
+    tokens = least_shard_tokens(model, assignment.share)
 
-    @property
-    def selfcheck(self) -> SelfCheck | None:
-        """Return the model's self-check so far."""
-        return self._model.check(0)
-
-    @property
-    def computed(self) -> int | None:
-        """Count the input tokens computed so far; None if they are not counted."""
-        return self._model.computed
-
-    @property
-    def requests(self) -> int:
-        """Count the requests to a server so far; 0 for a local model."""
-        return getattr(self._model, "requests", 0)
-
-    @property
-    def unique(self) -> int:
-        """Count the input tokens of the token trees so far; 0 if the engine has none."""
-        return getattr(self._model, "unique", 0)
-
-    @property
-    def planned(self) -> int | None:
-        """Count the input tokens to compute for all prompts so far; None if they are not counted."""
-        return self._model.planned
-
-    def run(
-        self, blocks: Sequence[Block], assignment: Assignment
-    ) -> Generator[BlockResult, None, None]:
-        """Yield a result for each block; take all its observations before the next result.
-
-        The model is loaded while the first block is rendered.  Closing the generator ends all that
-        is under way.  ``assignment`` selects prompts of blocks.
-        """
-        if not blocks:
-            return
-        model = self._model
-        whole = assignment.share is not None
-        with self._prepared(blocks, assignment) as upcoming:
-            # This loads the model, while the thread renders the first block.
-            model.check(0)
-            for ready in upcoming:
-                prepared = ready.prepared
-                assigned = assignment.take(ready.block, ready.shards)
-                # A part of a run checks as deeply as the whole run would.
-                depth = prepared.deepest if assigned.new else 0
-                model.check(depth)
-                sizes = [len(shard) for shard in assigned.shards]
-                yield BlockResult(
-                    block=ready.block,
-                    tokens_asked=prepared.inputs,
-                    requests=prepared.requests,
-                    spans=prepared.spans,
-                    questions=sum(sizes),
-                    observations=self._observations(assigned.shards, whole),
-                    shards=sizes,
-                )
-
-    @contextmanager
-    def _prepared(
-        self, blocks: Sequence[Block], assignment: Assignment
-    ) -> Generator[Iterator[_Ready], None, None]:
-        """Prepare blocks in a thread, each while the one before it is computed.
-
-        The first one is begun at once.  After the ``with`` the thread stops at its next prompt.
-        """
-        tokens = shard_tokens_of(self._model)
-        if assignment.share is not None:
-            # A server answers a block at once; shards of it go to different processes.
-            tokens = tokens or DEVICE_TOKENS
-        awaited = _Awaited(self._model)
-        with ThreadPoolExecutor(1) as thread:
-            jobs = (thread.submit(self._prepare, block, awaited, tokens) for block in blocks)
-            try:
-                yield _one_ahead(next(jobs, None), jobs)
-            finally:
-                awaited.ended.set()
-
-    def _prepare(self, block: Block, awaited: _Awaited, tokens: int | None) -> _Ready:
-        work = self._work
+    def prepare(block: Block) -> tuple[PreparedBlock, list[dict[str, BlockPrompt]]]:
         prepared = prepare_block(work.data, block, awaited, work.skip_bad_items, work.rendered)
-        return _Ready(block, prepared, list(cut_shards(prepared.wanted, tokens)))
+        return prepared, list(cut_shards(prepared.wanted, tokens))
 
-    def _observations(
-        self, shards: Iterable[Mapping[str, BlockPrompt]], whole: bool = False
-    ) -> Iterator[Observed]:
-        for shard in shards:
-            if whole:
-                # Written whole, so that the merge finds where a shard ends.
-                yield make_table(OBSERVATIONS, list(observe(self._model, shard)))
-            else:
-                yield from observe(self._model, shard)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            upcoming = thread.submit(prepare, blocks[0])
+            model.check(0)  # loads the model
+            for number, block in enumerate(blocks, 1):
+                prepared, shards = upcoming.result()
+                # One block is prepared ahead, and no more are in memory.
+                if number < len(blocks):
+                    upcoming = thread.submit(prepare, blocks[number])
+                assigned = assignment.take(block, shards)
+                # A part of a run checks as deeply as the whole run would.
+                model.check(prepared.deepest if assigned.new else 0)
+                observations = _observations(model, assigned.shards, assignment.share)
+                sizes = [len(shard) for shard in assigned.shards]
+                yield BlockResult(block, prepared, observations, sizes)
+        finally:
+            awaited.ended.set()
+
+
+def least_shard_tokens(model: Model, share: Share | None) -> int | None:
+    """Return the least tokens of a shard; None if the blocks of the model are not cut."""
+    tokens = shard_tokens_of(model)
+    if share is not None:
+        # A server answers a block at once; shards of it go to different processes.
+        tokens = tokens or DEVICE_TOKENS
+    return tokens
+
+
+def _observations(
+    model: Model, shards: Sequence[Mapping[str, BlockPrompt]], share: Share | None
+) -> Iterator[ObservationRow | pa.Table]:
+    for shard in shards:
+        if share is None:
+            yield from observe(model, shard)
+        else:
+            # Written whole, so that the merge finds where a shard ends.
+            yield make_table(OBSERVATIONS, list(observe(model, shard)))

@@ -12,11 +12,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any
 
 from choicewise.data.dataset import Dataset
 from choicewise.errors import UsageError
@@ -27,9 +23,7 @@ from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import (
-    KEYS,
     MANIFEST,
-    SPANS,
     DatasetRecord,
     ItemRow,
     Manifest,
@@ -41,14 +35,7 @@ from choicewise.records import (
 from choicewise.requests.blocks import Section
 from choicewise.requests.render import RenderedRequests
 from choicewise.results.run import Run, open_run
-from choicewise.results.tables import Subject, places_of, read_item_table
-from choicewise.running.answer import (
-    BlockResult,
-    Respondent,
-    executor_of,
-    loading_options,
-    rows_of,
-)
+from choicewise.running.answer import BlockResult, answer_blocks, executor_of, loading_options
 from choicewise.running.fitting import selectors_with_shots
 from choicewise.running.job import (
     UNMEASURED,
@@ -59,13 +46,21 @@ from choicewise.running.job import (
     is_flexible,
     job_of,
     open_source,
+    sources_of,
+    split_tasks,
 )
 from choicewise.running.progress import PeriodicReport, Progress, ProgressReport
 from choicewise.running.shards import Assignment
-from choicewise.running.tasks import sources_of, split_tasks
 from choicewise.running.work import Stretch, Work, note_change, server_record
-from choicewise.store.folder import BlockWriter, RunFolder, SpentMeter, check_folder, open_folder
-from choicewise.store.tables import block_file, read_columns
+from choicewise.store.folder import (
+    BlockWriter,
+    RunFolder,
+    SpentMeter,
+    check_folder,
+    open_folder,
+    overlap,
+)
+from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import give_memory_back, rare_collection
 from choicewise.util.files import SETTINGS, read_text
 from choicewise.util.text import check_name, holds_secret, listed
@@ -147,13 +142,12 @@ def evaluate(
         }
     )
     check_name(str(out), "the folder of the run")
+    say = say or _silent
+    folder = Path(out)
     # The folder and the data are checked before the model, which may take minutes to load.
-    if data is None:
-        opened = _open_named(arguments, protocols, Path(out))
-    else:
-        source = _source(arguments, protocols)
-        check_folder(Path(out))
-        opened = _open(source, data, arguments, say)
+    source = _source(arguments, protocols, data)
+    check_folder(folder)
+    opened = _open(source, arguments, say)
     elsewhere = executor_of(arguments.executor, arguments.workers)
     if isinstance(model, str | Path):
         model = load_model(model, **loading_options(elsewhere, str(model), None))
@@ -164,7 +158,11 @@ def evaluate(
         kept = job.as_read(opened.data)
     elif is_named:
         kept = arguments.of_run(arguments.choices[0], opened)
-    report = _report(progress, model)
+    report: Progress = _silent
+    if progress is True:
+        report = ProgressReport(model.name, computed=lambda: model.computed)
+    elif progress:
+        report = progress
     if elsewhere is None:
         task = Task.of(
             model,
@@ -175,14 +173,13 @@ def evaluate(
             kept=kept,
             command=command,
         )
-        return compute(task, Path(out), report, say or _silent)
+        return compute(task, folder, report, say)
     if rendered or not is_named or not opened.source.selectors:
         raise UsageError(
             "workers open model, data and protocols by their names; pass names, or leave workers "
             "out"
         )
     (choice,) = arguments.choices
-    folder = Path(out)
     runs = ModelRuns(
         model=model,
         job=arguments.of_run(choice, opened).for_model(choice),
@@ -192,18 +189,11 @@ def evaluate(
     )
     watcher = Watcher(
         progress=lambda _, share: report(int(share * UNMEASURED), UNMEASURED),
-        say=say or _silent,
+        say=say,
         ended=_silent,
     )
     elsewhere.evaluate([runs], arguments.workers, watcher)
     return open_run(folder)
-
-
-def _report(progress: Progress | bool | None, model: Model) -> Progress:
-    """Return what is called with the progress: lines on stderr for True, nothing without it."""
-    if progress is True:
-        return ProgressReport(model.name, computed=lambda: model.computed)
-    return progress or _silent
 
 
 def scratch_of(folder: Path) -> Path:
@@ -226,35 +216,26 @@ def _check_lists(
         raise UsageError("no protocol; `choicewise protocols` lists them")
 
 
-def _named_source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
-    """Return the only source of the items that the protocols name; the data are not opened."""
-    if isinstance(protocols, Mapping):
-        raise UsageError("protocols given as values name no data; pass data")
-    sources = sources_of(arguments)
-    if len(sources) == 1:
-        return sources[0]
-    names = listed([source.name for source in sources])
-    raise UsageError(
-        f"the protocols name {len(sources)} datasets ({names}), and a run has one; "
-        "pass data, or call choicewise.sweep"
-    )
-
-
-def _open_named(
-    arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol], out: Path
-) -> OpenedSource:
-    source = _named_source(arguments, protocols)
-    check_folder(out)
-    opened = open_source(source, arguments, measured=False)
-    _warn_of(opened, source.notes)
-    return opened
-
-
-def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -> Source:
+def _source(
+    arguments: Job,
+    protocols: Sequence[str] | Mapping[str, Protocol],
+    data: str | Path | Dataset | None,
+) -> Source:
     """Return the source of the items, with its protocols resolved; the data are not opened."""
-    path = arguments.data[0].path if arguments.data else None
+    is_by_value = isinstance(protocols, Mapping)
+    if data is None:
+        if is_by_value:
+            raise UsageError("protocols given as values name no data; pass data")
+        sources = sources_of(arguments)
+        if len(sources) == 1:
+            return sources[0]
+        names = listed([source.name for source in sources])
+        raise UsageError(
+            f"the protocols name {len(sources)} datasets ({names}), and a run has one; "
+            "pass data, or call choicewise.sweep"
+        )
+    selectors: tuple[str, ...] = ()
     if isinstance(protocols, Mapping):
-        selectors: tuple[str, ...] = ()
         recipes = dict(protocols)
         if isinstance(arguments.shots, int):
             recipes = change_axes(protocols, f"shots={arguments.shots}")
@@ -265,58 +246,44 @@ def _source(arguments: Job, protocols: Sequence[str] | Mapping[str, Protocol]) -
         # The job has the selectors in the spelling of the catalogue.
         selectors = selectors_with_shots(arguments.protocols, arguments.shots)
         recipes = resolve(*selectors)
+    path = arguments.data[0].path if arguments.data else None
+    opened = data if isinstance(data, Dataset) else None
     return Source(
-        selectors=selectors,
-        benchmark=None,
+        selectors,
+        None,
         path=path,
         on_bad_item=arguments.on_bad_item,
         recipes=recipes,
+        dataset=opened,
     )
 
 
-def _open(
-    source: Source,
-    data: str | Path | Dataset,
-    arguments: Job,
-    say: Callable[[str], None] | None,
-) -> OpenedSource:
+def _open(source: Source, arguments: Job, say: Callable[[str], None]) -> OpenedSource:
     """Open the data; warn of guessed columns, and of protocols that change or are left out."""
-    if not isinstance(data, Dataset):
+    if source.benchmark is None:
+        from choicewise.data.benchmarks import benchmarks
+
         data = source.open()
-        if data.guess:
-            warnings.warn(
-                f"columns detected in {data.guess} (override with open_dataset(columns=...))",
-                stacklevel=3,
-            )
-        if say is not None:
+        if source.dataset is None:
+            if data.guess:
+                warnings.warn(
+                    f"columns detected in {data.guess} (override with open_dataset(columns=...))",
+                    stacklevel=3,
+                )
             for note in data.notes:
                 say(note)
-    from choicewise.data.benchmarks import benchmarks
-
-    is_replaceable = bool(source.selectors) and data.name not in benchmarks()
-    source = replace(
-        source,
-        lenient=is_replaceable and arguments.shots is None,
-        flexible=is_replaceable and is_flexible(arguments),
-    )
-    fitted = source.fitted(data, source.protocols(data, arguments.subjects))
-    opened = OpenedSource(
-        source,
-        data,
-        fitted.protocols,
-        UNMEASURED,
-        left_out=fitted.left_out,
-        changes=fitted.notes,
-    )
-    _warn_of(opened)
-    return opened
-
-
-def _warn_of(opened: OpenedSource, notes: Sequence[str] = ()) -> None:
-    """Warn of protocols that change or are left out, and of ``notes``."""
+        is_replaceable = bool(source.selectors) and data.name not in benchmarks()
+        source = replace(
+            source,
+            dataset=data,
+            lenient=is_replaceable and arguments.shots is None,
+            flexible=is_replaceable and is_flexible(arguments),
+        )
+    opened = open_source(source, arguments, measured=False)
     changes = [f'{change}; shots="error" stops here' for change in opened.changes]
-    for line in (*notes, *changes, *opened.left_out_lines):
-        warnings.warn(line, stacklevel=4)
+    for line in (*source.notes, *changes, *opened.left_out_lines):
+        warnings.warn(line, stacklevel=3)
+    return opened
 
 
 def compute(task: Task, out: Path, progress: Progress, say: Callable[[str], None]) -> Run:
@@ -331,7 +298,7 @@ def compute(task: Task, out: Path, progress: Progress, say: Callable[[str], None
         # A bad item is refused before anything is written.
         work.check(list(work.stretches()))
     with open_folder(out, _manifest(task), _item_rows(work.sections)) as folder:
-        unanswered = folder.unanswered()
+        unanswered = unanswered_keys(folder.path, folder.manifest)
         stretches = list(work.stretches(folder))
         if task.share is not None and not folder.manifest.complete:
             # Which prompts are this part's is only known when all of the run is prepared.
@@ -340,13 +307,12 @@ def compute(task: Task, out: Path, progress: Progress, say: Callable[[str], None
         if stretches and not is_new:
             work.check(stretches)
         if stretches or unanswered:
-            respondent = Respondent(model, work)
             if stretches:
-                _observe(folder, respondent, work, stretches, progress, assignment)
+                _observe(folder, model, work, stretches, progress, assignment)
                 # The C library keeps hundreds of megabytes of the rows, on top of what follows.
                 give_memory_back()
             if unanswered:
-                say(_retry(folder, respondent, work, unanswered, progress))
+                say(_retry(folder, model, work, unanswered, progress))
             note_change(folder, model)
         folder.finish(assignment.record)
     return open_run(out)
@@ -368,6 +334,10 @@ def _manifest(task: Task) -> Manifest:
     shard = None
     if task.share is not None:
         shard = ShardRecord(task.share.of, (task.share.number,))
+    # Earlier runs do not name torch's own products.
+    products = getattr(model, "products", "")
+    if products == "torch":
+        products = ""
     chat = model.tokenizer.chat
     chat_digest = "" if chat is None else chat.digest
     return Manifest(
@@ -380,7 +350,7 @@ def _manifest(task: Task) -> Manifest:
             chat=chat_digest,
             source=getattr(model, "source", ""),  # only downloaded models have one
             kind=model.kind_name,
-            products=_products(model),
+            products=products,
         ),
         dataset=DatasetRecord(
             name=data.name,
@@ -401,14 +371,6 @@ def _manifest(task: Task) -> Manifest:
         command=command,
         shard=shard,
     )
-
-
-def _products(model: Model) -> str:
-    """Return which library multiplies for a local model, "" for torch's own products as in earlier
-    runs.
-    """
-    products = getattr(model, "products", "")
-    return "" if products == "torch" else products
 
 
 def _mapping_text(job: Job) -> str:
@@ -465,7 +427,7 @@ def _silent(*values: object) -> None:
 
 def _observe(
     folder: RunFolder,
-    respondent: Respondent,
+    model: Model,
     work: Work,
     stretches: Sequence[Stretch],
     progress: Progress,
@@ -478,7 +440,7 @@ def _observe(
     # Earlier questions count as if they had taken as much work as those to come.
     work_before = int(work_left * (work.questions / questions_left - 1))
     total = work_before + work_left
-    tracker = Tracker(respondent, work_before)
+    tracker = Tracker(model, work_before)
 
     def report() -> None:
         progress(tracker.done, total)
@@ -487,7 +449,7 @@ def _observe(
         # Python's collector would look at all rows so far again and again.
         rare_collection(),
         PeriodicReport(report) as periodic,
-        closing(respondent.run(blocks, assignment)) as results,
+        closing(answer_blocks(model, work, blocks, assignment)) as results,
     ):
         report()
         written = {(block.extent, block.asks) for block in folder.manifest.blocks}
@@ -498,21 +460,22 @@ def _observe(
                 # This part of the run has the block, which only the digest of the plan needs again.
                 with tracker.block(result):
                     continue
-            with BlockWriter(folder, extent, respondent) as writer, tracker.block(result):
+            with BlockWriter(folder, extent, model) as writer, tracker.block(result):
                 try:
                     for observed in result.observations:
                         writer.add(observed)
                         tracker.answer(writer.count)
                         periodic.tick()
-                    writer.write(names, result.tokens_asked, result.requests, result.spans)
+                    rows = result.prepared
+                    writer.write(names, rows.inputs, rows.requests, rows.spans)
                 finally:
                     # Also after an error: the blocks so far were computed in this way.
-                    _write_selfcheck(folder, respondent)
+                    _write_selfcheck(folder, model)
             report()
 
 
-def _write_selfcheck(folder: RunFolder, respondent: Respondent) -> None:
-    check = respondent.selfcheck
+def _write_selfcheck(folder: RunFolder, model: Model) -> None:
+    check = model.check(0)
     if check is None:
         return
     folder.describe(
@@ -531,11 +494,11 @@ class Tracker:
     """Count the work done, in the units of :attr:`choicewise.requests.blocks.Block.work`.
 
     Within a block it goes by the questions answered.  Within a shard it goes by the input tokens
-    computed of those planned, if ``respondent`` counts them: a single question may be long.
+    computed of those planned, if ``model`` counts them: a single question may be long.
     """
 
-    def __init__(self, respondent: Respondent, done: int) -> None:
-        self._respondent = respondent
+    def __init__(self, model: Model, done: int) -> None:
+        self._model = model
         self._finished = done
         self._result: BlockResult | None = None
         self._answered = 0
@@ -548,7 +511,7 @@ class Tracker:
         """Count the answers within the ``with`` as those of ``result``."""
         self._shards = deque(result.shards)
         self._answered_in_shards = 0
-        self._tokens_before = self._respondent.computed or 0
+        self._tokens_before = self._model.computed or 0
         self._answered = 0
         self._result = result
         yield
@@ -560,7 +523,7 @@ class Tracker:
         self._answered = count
         while self._shards and count >= self._answered_in_shards + self._shards[0]:
             self._answered_in_shards += self._shards.popleft()
-            self._tokens_before = self._respondent.computed or 0
+            self._tokens_before = self._model.computed or 0
 
     @property
     def done(self) -> int:
@@ -569,150 +532,75 @@ class Tracker:
         if result is None:
             return self._finished
         answered = float(self._answered)
-        planned = (self._respondent.planned or 0) - self._tokens_before
+        planned = (self._model.planned or 0) - self._tokens_before
         if self._shards and planned > 0:
-            computed = (self._respondent.computed or 0) - self._tokens_before
+            computed = (self._model.computed or 0) - self._tokens_before
             answered = self._answered_in_shards + self._shards[0] * min(computed / planned, 1.0)
         # Checks and repeated prompts may compute more than was planned.
-        share = min(answered / max(result.questions, 1), 1.0)
+        share = min(answered / max(sum(result.shards), 1), 1.0)
         return self._finished + int(share * result.block.work)
 
 
 def _retry(
-    folder: RunFolder,
-    respondent: Respondent,
-    work: Work,
-    unanswered: Mapping[str, str],
-    progress: Progress,
+    folder: RunFolder, model: Model, work: Work, unanswered: Mapping[str, str], progress: Progress
 ) -> str:
     """Send the ``unanswered`` prompts of ``work`` once more, and return a line about the answers.
 
-    ``unanswered``: key → block (:meth:`RunFolder.unanswered`).  An answer replaces the observation
+    ``unanswered``: key → block (:func:`unanswered_keys`).  An answer replaces the observation
     with its key, every minute and at the end, even after an error.
     """
-    stretches = list(_unanswered_stretches(folder, work, unanswered))
+    blocks = work.blocks(list(_unanswered_stretches(folder, work, unanswered)))
     assignment = Assignment(folder.named(but=unanswered))
+    meter = SpentMeter(model)
+    # A block gets a new name with every write.
+    name_of_block = {block: block for block in unanswered.values()}
+    waiting: dict[str, dict[str, ObservationRow]] = {}
     sent = 0
-    with _LateAnswers(folder, respondent, unanswered) as answers:
-        progress(0, len(unanswered))
-        with closing(respondent.run(work.blocks(stretches), assignment)) as results:
-            for result in results:
-                for observation in chain.from_iterable(map(rows_of, result.observations)):
-                    sent += 1
-                    answers.add(observation)
-                    progress(sent, len(unanswered))
+    answered = 0
+
+    def write() -> None:
+        for block, answers in waiting.items():
+            name = name_of_block[block]
+            name_of_block[block] = folder.replace_answers(name, answers, meter.spent())
+            meter.restart()
+        waiting.clear()
+
+    progress(0, len(unanswered))
+    with closing(answer_blocks(model, work, blocks, assignment)) as results:
+        try:
+            for observation in chain.from_iterable(result.observations for result in results):
+                assert isinstance(observation, ObservationRow)
+                sent += 1
+                block = unanswered.get(observation.key)
+                if block is not None and observation.missing is None:
+                    answered += 1
+                    waiting.setdefault(block, {})[observation.key] = observation
+                    if meter.due:
+                        write()
+                progress(sent, len(unanswered))
+        finally:
+            write()
     questions = f"{sent:,} questions without an answer were"
     if sent == 1:
         questions = "1 question without an answer was"
-    line = (
-        f"{questions} asked again: {answers.count:,} answered now, {sent - answers.count:,} "
-        "still not"
-    )
+    line = f"{questions} asked again: {answered:,} answered now, {sent - answered:,} still not"
     others = len(unanswered) - sent
     if others:
         line += f"; {others:,} more belong to protocols that you did not name"
     return line
 
 
-class _LateAnswers:
-    """Collect answers, and write them into the blocks that lack them; ``count``: how many came."""
-
-    def __init__(
-        self, folder: RunFolder, respondent: Respondent, block_by_key: Mapping[str, str]
-    ) -> None:
-        self.count = 0
-        self._folder = folder
-        self._block_by_key = block_by_key
-        self._meter = SpentMeter(respondent)
-        self._waiting: dict[str, ObservationRow] = {}
-        self._new_names: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._write()
-
-    def add(self, observation: ObservationRow) -> None:
-        """Keep an answer; it is written with the first one that comes a minute after the last
-        write.
-        """
-        if observation.missing is None and observation.key in self._block_by_key:
-            self.count += 1
-            self._waiting[observation.key] = observation
-            if self._meter.due:
-                self._write()
-
-    def _write(self) -> None:
-        answers_by_block: dict[str, dict[str, ObservationRow]] = {}
-        for key, observation in self._waiting.items():
-            answers_by_block.setdefault(self._block_by_key[key], {})[key] = observation
-        self._waiting.clear()
-        for block, answers in answers_by_block.items():
-            # A block gets a new name with every write.
-            name = self._new_names.get(block, block)
-            spent = self._meter.spent()
-            self._new_names[block] = self._folder.replace_answers(name, answers, spent)
-            self._meter.restart()
-
-
 def _unanswered_stretches(
     folder: RunFolder, work: Work, unanswered: Mapping[str, str]
 ) -> Iterator[Stretch]:
-    """Yield stretches of items whose requests lead to all ``unanswered`` prompts."""
+    """Yield the stretches of all blocks that may hold ``unanswered`` prompts."""
+    names = set(unanswered.values())
+    lacking = [block for block in folder.manifest.blocks if block.name in names]
+    sections = {(section.split, section.subject): section for section in work.sections}
     specs = {spec.name: spec for spec in work.specs}
-    names_by_position = _names_by_position(folder, _names_by_item(folder, unanswered, specs))
-    for section in work.sections:
-        names = names_by_position.get((section.split, section.subject))
-        if not names:
-            continue
-        positions = np.array(sorted(names), dtype=np.int64)
-        gaps = np.flatnonzero(np.diff(positions) > 1)
-        for run in np.split(positions, gaps + 1):
-            first, last = int(run[0]), int(run[-1])
-            # Items between two gaps are a stretch, with all requests of any of them.
-            wanted = set[str]().union(*(names[position] for position in run.tolist()))
-            chosen = [spec for name, spec in specs.items() if name in wanted]
-            yield section, first, last + 1, chosen
-
-
-def _names_by_item(
-    folder: RunFolder, unanswered: Mapping[str, str], specs: Mapping[str, object]
-) -> dict[str, set[str]]:
-    """Return item → names of request specs; for each unanswered prompt the first that leads to it.
-
-    One is enough: many items share the prompts after null contexts.
-    """
-    wanted = pa.array(list(unanswered), pa.string())
-    seen: set[str] = set()
-    names: dict[str, set[str]] = {}
     for block in folder.manifest.blocks:
-        columns = ["prompt", "item", "null", *KEYS]
-        spans = read_columns(block_file(folder.path, block, "spans"), SPANS, columns)
-        for column in KEYS:
-            for span in spans.filter(pc.is_in(spans[column], wanted)).to_pylist():
-                name = span["prompt"]
-                if span["null"] is not None:
-                    name = f"{name}|{span['null']}"
-                if span[column] not in seen and name in specs:
-                    seen.add(span[column])
-                    names.setdefault(span["item"], set()).add(name)
-    return names
-
-
-def _names_by_position(
-    folder: RunFolder, names_by_item: Mapping[str, set[str]]
-) -> dict[Subject, dict[int, set[str]]]:
-    """Return subject → position of an item in it → names of request specs."""
-    items = read_item_table(folder.path, folder.manifest)
-    ids = pa.array(list(names_by_item), pa.string())
-    rows = pc.index_in(ids, items["item"].combine_chunks()).to_pylist()
-    names_by_row = dict(zip(rows, names_by_item.values(), strict=True))
-    wanted = np.array(rows, dtype=np.int64)
-    names: dict[Subject, dict[int, set[str]]] = {}
-    for subject, subject_rows in places_of(items).items():
-        positions = np.flatnonzero(np.isin(subject_rows, wanted)).tolist()
-        names[subject] = {
-            position: names_by_row[int(subject_rows[position])] for position in positions
-        }
-    return names
+        # Another block of the same items may ask what the block that lacks the answer only holds.
+        wanted = [specs[name] for name in block.asks if name in specs]
+        section = sections.get((block.split, block.subject))
+        if wanted and section is not None and any(overlap(block, other) for other in lacking):
+            yield section, block.start, block.stop, wanted

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -27,10 +28,11 @@ from pydantic import (
 from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table, read_mapping
 from choicewise.data.files import read_toml
 from choicewise.data.open import dataset_name, open_dataset
-from choicewise.errors import DataError, MissingData, UsageError, did_you_mean
+from choicewise.errors import DataError, MissingData, UsageError, did_you_mean, not_applicable
 from choicewise.models.kinds import DTYPES, model_kind, refusal
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
+from choicewise.ports import TaskLibrary, find
 from choicewise.protocols.between import MARK, split_changes
 from choicewise.protocols.catalogue import (
     having_score,
@@ -74,15 +76,6 @@ def _size(text: object) -> object:
     return text
 
 
-def _or_text(key: str) -> BeforeValidator:
-    """Accept a text in place of a table with this ``key`` alone."""
-
-    def table_of(value: object) -> object:
-        return {key: value} if isinstance(value, str) else value
-
-    return BeforeValidator(table_of)
-
-
 Products = Literal["torch", "onednn"]
 Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"],
@@ -94,11 +87,16 @@ _Texts = Annotated[tuple[_Text, ...], Field(min_length=1), Strict(False)]
 
 
 class _Value(BaseModel):
+    """``main_key``: the only key of the table that a text stands for."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    main_key: ClassVar[str] = ""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_secrets(cls, given: Any) -> Any:
+        if cls.main_key and isinstance(given, str):
+            given = {cls.main_key: given}
         if not isinstance(given, Mapping):
             return given
         for key, value in given.items():
@@ -143,6 +141,7 @@ class ModelChoice(Loading):
     :func:`choicewise.protocols.catalogue.in_chat`.
     """
 
+    main_key: ClassVar[str] = "name"
     name: _Text
     revisions: _Texts | None = None
     chat: Literal["turns", "message"] | None = None
@@ -209,6 +208,7 @@ class DataChoice(_Value):
     ``mapping``: a file or a table.
     """
 
+    main_key: ClassVar[str] = "path"
     path: _Text
     benchmark: _Text | None = None
     mapping: _Text | dict[str, Any] | None = None
@@ -237,19 +237,14 @@ class Job(Loading):
     out benchmarks whose data are not found.
     """
 
-    models: Annotated[tuple[Annotated[ModelChoice, _or_text("name")], ...], Strict(False)] = ()
+    models: Annotated[tuple[ModelChoice, ...], Strict(False)] = ()
     protocols: Annotated[
         tuple[Annotated[_Text, AfterValidator(spelled)], ...], Field(min_length=1), Strict(False)
     ]
     shots: Annotated[int | str | None, BeforeValidator(checked_shots)] = None
     score: _Text | None = None
     panel: bool = False
-    data: (
-        Annotated[
-            tuple[Annotated[DataChoice, _or_text("path")], ...], Field(min_length=1), Strict(False)
-        ]
-        | None
-    ) = None
+    data: Annotated[tuple[DataChoice, ...], Field(min_length=1), Strict(False)] | None = None
     subjects: _Texts | None = None
     limit: _Count | None = None
     sample: _Count | None = None
@@ -403,7 +398,7 @@ class Source:
     protocols for which the data have no examples.  ``flexible``: change their split and number of
     choices to those of the data.  ``score`` and ``panel``: as in a job.
     ``one_of_several``: True if several data were named.  ``matched``: True if these are of the
-    benchmark of the selectors.
+    benchmark of the selectors.  ``dataset``: the data, if they are open already.
     """
 
     selectors: tuple[str, ...]
@@ -420,6 +415,7 @@ class Source:
     recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
     matched: bool = False
     one_of_several: bool = False
+    dataset: Dataset | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -431,6 +427,8 @@ class Source:
 
         Raises DataError if it does not exist, or if a row can't be used.
         """
+        if self.dataset is not None:
+            return self.dataset
         if self.path is None:
             from choicewise.data.benchmarks import open_benchmark
 
@@ -466,12 +464,32 @@ class Source:
             if name in protocols or not misfit(protocol, data, subjects)
         }
 
-    def fitted(self, data: Dataset, protocols: Mapping[str, Protocol]) -> Fitted:
+    def fitted(
+        self,
+        data: Dataset,
+        protocols: Mapping[str, Protocol],
+        subjects: Sequence[str] | None = None,
+    ) -> Fitted:
         """Return ``protocols`` with what must change so that they can ask the data.
 
-        Raises DataError if none can.
+        Without those that still do not fit, if this source leaves them out.  Raises DataError if
+        none can.
         """
-        return fit(self._fitting(data), protocols, self.selectors, self.recipes)
+        fitted = fit(self._fitting(data), protocols, self.selectors, self.recipes)
+        if not self.fitting:
+            return fitted
+        fitting = {}
+        left_out = {reason: list(names) for reason, names in fitted.left_out.items()}
+        for name, protocol in fitted.protocols.items():
+            reason = misfit(protocol, data, subjects)
+            if reason:
+                left_out.setdefault(reason, []).append(fitted.typed[name])
+            else:
+                fitting[name] = protocol
+        if not fitting:
+            raise nothing_fits(left_out)
+        typed = {name: fitted.typed[name] for name in fitting}
+        return replace(fitted, protocols=fitting, typed=typed, left_out=left_out)
 
     def _fitting(self, data: Dataset) -> Fitting:
         return Fitting(data, drops_shots=self.lenient, is_flexible=self.flexible)
@@ -513,21 +531,106 @@ class Source:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def sources_of(
-    job: Job, selectors: Sequence[str] | None = None, fitting: bool = False
-) -> list[Source]:
-    """Return the datasets of ``job``: its data, or those of the benchmarks of its protocols.
+_TASK = re.compile(r"([a-z][a-z0-9-]*):.+", re.DOTALL)
 
-    Data that name a benchmark replace that one's.  ``selectors``: those of its protocols that the
-    catalogue has; they are resolved here, once.  ``fitting``: as in a source, for data that name no
-    benchmark.  Raises UsageError, ProtocolError, and DataError for an unknown benchmark.
+
+def library_of(selector: str) -> TaskLibrary | None:
+    """Return the library whose task ``selector`` names, ``lm-eval:arc_easy``, or None."""
+    task = _TASK.fullmatch(selector)
+    if task is None:
+        return None
+    return find(TaskLibrary, task[1])
+
+
+def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the selectors that name tasks, and the others."""
+    tasks: list[str] = []
+    others: list[str] = []
+    for selector in selectors:
+        if library_of(selector) is None:
+            others.append(selector)
+        else:
+            tasks.append(selector)
+    return tasks, others
+
+
+def sources_of(
+    job: Job, fitting: bool = False, spelled: Callable[[str], str] = str
+) -> list[Source]:
+    """Return the datasets of ``job``: its data, or those of the benchmarks of its protocols and tasks.
+
+    Data that name a benchmark replace that one's.  Selectors are resolved here, once.  ``fitting``:
+    True to leave out protocols that do not fit data that name no benchmark.  ``spelled``: from the
+    name of an option to the user's spelling.  Raises UsageError for an option that no source of the
+    job takes, ProtocolError, and DataError for an unknown benchmark.
     """
-    if selectors is None:
-        selectors = job.protocols
-    selectors = selectors_with_shots(selectors, job.shots)
+    tasks, others = split_tasks(selectors_with_shots(job.protocols, job.shots))
+    sources = []
+    if others or job.data:
+        sources += _catalogue_sources(job, tuple(others), fitting)
+    refused = _refusal(job, tasks, spelled)
+    if refused:
+        raise UsageError(refused)
+    selectors_of_library: dict[TaskLibrary, list[str]] = {}
+    for task in tasks:
+        library = library_of(task)
+        assert library is not None
+        selectors_of_library.setdefault(library, []).append(task)
+    for library, selectors in selectors_of_library.items():
+        sources += library.sources(selectors, job)
+    return sources
+
+
+TASK_OPTIONS = ("include_path", "allow_task_code")
+"""Options of a job that only tasks take."""
+
+
+def _refusal(job: Job, tasks: Sequence[str], spelled: Callable[[str], str]) -> str:
+    """Return why an option of ``job`` is refused beside its ``tasks``, "" if none is."""
+    given = [option for option in TASK_OPTIONS if getattr(job, option)]
+    if not tasks:
+        return _without_use(
+            "protocols without a task of the harness (lm-eval:TASK)", given, spelled
+        )
+    first = tasks[0]
+    if job.score:
+        return _without_use(
+            f"{first}, which names its own metrics (such as {first}:acc_norm)", ["score"], spelled
+        )
+    for task in tasks:
+        library = library_of(task)
+        assert library is not None
+        useless = [option for option in given if option not in library.takes]
+        if useless:
+            return _without_use(task, useless, spelled)
+    for model in job.models:
+        chat = [option for option in ("chat", "system") if getattr(model, option)]
+        if chat:
+            return _without_use(
+                f"{first}, which runs as the harness runs it, without a chat", chat, spelled
+            )
+    return ""
+
+
+def _without_use(target: str, useless: Sequence[str], spelled: Callable[[str], str]) -> str:
+    if not useless:
+        return ""
+    return not_applicable(list(map(spelled, useless)), target)
+
+
+def _catalogue_sources(job: Job, selectors: tuple[str, ...], fitting: bool) -> list[Source]:
+    """Return the datasets of the protocols ``selectors``, which the catalogue has."""
     recipes = resolve(*selectors)
     if job.score is not None:
         recipes = having_score(recipes, job.score)
+    base = Source(
+        selectors,
+        None,
+        on_bad_item=job.on_bad_item,
+        score=job.score,
+        panel=job.panel,
+        recipes=recipes,
+    )
     replacing = {}
     alone = []
     for choice in job.data or ():
@@ -536,7 +639,7 @@ def sources_of(
         else:
             replacing[choice.benchmark] = choice
     if not alone:
-        return _benchmark_sources(job, selectors, recipes, replacing)
+        return _benchmark_sources(base, job, replacing)
     if replacing:
         raise UsageError(
             f"data: {alone[0].path} has no benchmark and others do; give it to all or to none"
@@ -546,27 +649,30 @@ def sources_of(
             f"data: every protocol has its own data, so {alone[0].path} would not be used"
         )
     _refuse_suites(selectors)
-    parts = _matched(selectors, recipes, alone) if len(alone) > 1 else {}
+    base = replace(base, fitting=fitting)
+    if len(alone) == 1:
+        return [_with_data(base, alone[0], job)]
+    parts = _matched(selectors, recipes, alone)
     sources = []
     for choice in alone:
-        part = parts.get(choice.path, _Part(selectors, recipes))
-        source = Source(
-            part.selectors,
-            None,
-            path=choice.path,
-            columns=choice.columns,
-            on_bad_item=job.on_bad_item,
-            fitting=fitting,
-            lenient=job.shots is None,
-            flexible=is_flexible(job),
-            score=job.score,
-            panel=job.panel,
-            recipes=part.recipes,
-            matched=choice.path in parts,
-            one_of_several=len(alone) > 1,
-        )
+        source = replace(_with_data(base, choice, job), one_of_several=True)
+        part = parts.get(choice.path)
+        if part is not None:
+            of_part = _selectors_of(part, selectors, recipes)
+            source = replace(source, selectors=of_part, recipes=part, matched=True)
         sources.append(source)
     return sources
+
+
+def _with_data(source: Source, choice: DataChoice, job: Job) -> Source:
+    """Return ``source`` with data that replace its benchmark's."""
+    return replace(
+        source,
+        path=choice.path,
+        columns=choice.columns,
+        lenient=job.shots is None,
+        flexible=is_flexible(job),
+    )
 
 
 def is_flexible(job: Job) -> bool:
@@ -588,56 +694,29 @@ def _refuse_suites(selectors: Sequence[str]) -> None:
                 )
 
 
-def _benchmark_sources(
-    job: Job,
-    selectors: tuple[str, ...],
-    recipes: Mapping[str, Protocol],
-    replacing: Mapping[str, DataChoice],
-) -> list[Source]:
+def _benchmark_sources(base: Source, job: Job, replacing: Mapping[str, DataChoice]) -> list[Source]:
     from choicewise.data.benchmarks import ANY, benchmark
 
-    for name, recipe in recipes.items():
+    for name, recipe in base.recipes.items():
         if recipe.benchmark == ANY:
             raise UsageError(f"{name} has no data of its own; name the data")
-    names = dict.fromkeys(benchmark(recipe.benchmark).name for recipe in recipes.values())
-    # A mistyped benchmark would leave its data unused without a word.
-    useless = replacing.keys() - names
+    names = dict.fromkeys(benchmark(recipe.benchmark).name for recipe in base.recipes.values())
     sources = []
     for name in names:
-        choice = replacing.get(name)
-        source = Source(
-            selectors,
-            name,
-            on_bad_item=job.on_bad_item,
-            score=job.score,
-            panel=job.panel,
-            recipes=_of_benchmark(name, recipes),
-        )
-        if choice is not None:
-            source = replace(
-                source,
-                path=choice.path,
-                columns=choice.columns,
-                lenient=job.shots is None,
-                flexible=is_flexible(job),
-            )
+        source = replace(base, benchmark=name, recipes=_of_benchmark(name, base.recipes))
+        if name in replacing:
+            source = _with_data(source, replacing[name], job)
         sources.append(source)
+    # A mistyped benchmark would leave its data unused without a word.
+    useless = replacing.keys() - names
     if useless:
         raise UsageError(f"data: no protocol uses {min(useless)}; they use {', '.join(names)}")
     return sources
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Hold the selectors and protocols for one of several data."""
-
-    selectors: tuple[str, ...]
-    recipes: Mapping[str, Protocol]
-
-
 def _matched(
     selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]
-) -> dict[str, _Part]:
+) -> dict[str, dict[str, Protocol]]:
     """Return for each of several data, by path, the protocols of its benchmark.
 
     Protocols of a benchmark that none of the data are of are for the data of no benchmark.  Empty
@@ -652,7 +731,7 @@ def _matched(
     if not covered or any(MARK in selector for selector in selectors):
         return {}
     has_others = not set(benchmark_by_path.values()) <= wanted.keys()
-    parts: dict[str, _Part] = {}
+    parts = {}
     for path, data_benchmark in benchmark_by_path.items():
         takes_homeless = data_benchmark not in wanted or not has_others
         chosen = {}
@@ -666,7 +745,7 @@ def _matched(
                 f"data: {path} would not be used, as every protocol has its own "
                 "benchmark's data; leave it out, or give every dataset its benchmark"
             )
-        parts[path] = _Part(_selectors_of(chosen, selectors, recipes), chosen)
+        parts[path] = chosen
     return parts
 
 
@@ -786,10 +865,11 @@ def open_source(
     if source.one_of_several:
         # Each protocol is for the data that fit it as published, if any of them do.
         with suppress(DataError):
-            fitted = _fitted(replace(source, flexible=False), data, protocols, job.subjects)
+            as_published = replace(source, flexible=False)
+            fitted = as_published.fitted(data, protocols, job.subjects)
             left_out.update(fitted.left_out)
             protocols = {name: protocols[name] for name in fitted.typed.values()}
-    fitted = _fitted(source, data, protocols, job.subjects)
+    fitted = source.fitted(data, protocols, job.subjects)
     work_units = UNMEASURED
     if measured or checked:
         recipes = {name: with_split(recipe, data) for name, recipe in fitted.protocols.items()}
@@ -813,32 +893,6 @@ def open_source(
         changes=fitted.notes,
         checked=measured or checked,
     )
-
-
-def _fitted(
-    source: Source,
-    data: Dataset,
-    protocols: Mapping[str, Protocol],
-    subjects: Sequence[str] | None,
-) -> Fitted:
-    """Fit protocols to data, without those that do not if ``source`` leaves them out.
-
-    Raises DataError if none fits.
-    """
-    fitted = source.fitted(data, protocols)
-    if not source.fitting:
-        return fitted
-    fitting = dict(fitted.protocols)
-    left_out = {reason: list(names) for reason, names in fitted.left_out.items()}
-    for name, protocol in fitted.protocols.items():
-        reason = misfit(protocol, data, subjects)
-        if reason:
-            left_out.setdefault(reason, []).append(fitted.typed[name])
-            del fitting[name]
-    if not fitting:
-        raise nothing_fits(left_out)
-    typed = {name: fitted.typed[name] for name in fitting}
-    return replace(fitted, protocols=fitting, typed=typed, left_out=left_out)
 
 
 def open_all(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from time import perf_counter
 
 import numpy as np
 
-from choicewise.engine import DEVICE_TOKENS, build, cut_shards
-from choicewise.models.kinds import shard_tokens_of
+from choicewise.engine import build, cut_shards
 from choicewise.models.model import Model
 from choicewise.questions import (
     Blanks,
@@ -28,6 +27,7 @@ from choicewise.questions import (
 )
 from choicewise.requests.blocks import prepare_block
 from choicewise.requests.request import BlockPrompt, PreparedBlock
+from choicewise.running.answer import least_shard_tokens
 from choicewise.running.job import Task
 from choicewise.running.progress import Progress
 from choicewise.running.shards import Assignment
@@ -84,11 +84,11 @@ def total(plans: Sequence[Plan]) -> Plan:
     unique = sum(part.tokens_unique for part in plans)
     speed = None
     seconds = [part.seconds for part in plans if part.seconds is not None]
-    if len(seconds) == len(plans):
+    if plans and len(seconds) == len(plans):
         speed = unique / sum(seconds)
     sent = None
     requests_sent = [part.sent for part in plans if part.sent is not None]
-    if len(requests_sent) == len(plans):
+    if plans and len(requests_sent) == len(plans):
         sent = sum(requests_sent)
     return Plan(
         requests=sum(part.requests for part in plans),
@@ -123,16 +123,10 @@ def plan(
     total_work = sum(block.work for block in blocks)
     done = 0
     served = served_model(model)
-    sent: int | None = None
-    requests = 0
-    tokens_asked = 0
-    tokens_unique = 0
-    shots_dropped = 0
-    tokens_dropped = 0
-    missing = Counter[str]()
+    parts = []
     speed = None
     assignment = Assignment(Keys(), task.share)
-    shard_tokens = _shard_tokens(task)
+    shard_tokens = least_shard_tokens(model, task.share)
     for block in blocks:
         progress(done, total_work)
         prepared = prepare_block(work.data, block, model, work.skip_bad_items, work.rendered)
@@ -140,43 +134,32 @@ def plan(
         # A prompt of an earlier block is not computed again.
         new_shards = [list(part.values()) for part in assignment.take(block, shards).shards]
         new = list(chain.from_iterable(new_shards))
-        if task.share is None:
-            requests += len(block.items) * len(block.specs)
-            tokens_asked += prepared.inputs
-        else:
-            requests += len(new)
-            tokens_asked += sum(question.inputs for question in new)
-        # Beginnings are shared within a shard alone.
-        tokens_unique += sum(unique_tokens(part, model.tokenizer) for part in new_shards)
+        requests = len(block.items) * len(block.specs)
+        tokens_asked = prepared.inputs
+        if task.share is not None:
+            requests = len(new)
+            tokens_asked = sum(question.inputs for question in new)
+        sent = None
         if served is not None:
             prompts = chain.from_iterable(prompts_of(prompt, model.tokenizer) for prompt in new)
-            sent = (sent or 0) + served.requests_for(list(prompts))
-        missing.update(_missing(prepared))
-        shots_dropped += sum(bool(row.shots_dropped) for row in prepared.requests)
-        tokens_dropped += sum(bool(row.tokens_dropped) for row in prepared.requests)
+            sent = served.requests_for(list(prompts))
+        part = Plan(
+            requests=requests,
+            tokens_asked=tokens_asked,
+            # Beginnings are shared within a shard alone.
+            tokens_unique=sum(unique_tokens(shard, model.tokenizer) for shard in new_shards),
+            missing=_missing(prepared),
+            shots_dropped=sum(bool(row.shots_dropped) for row in prepared.requests),
+            tokens_dropped=sum(bool(row.tokens_dropped) for row in prepared.requests),
+            speed=None,
+            sent=sent,
+        )
+        parts.append(part)
         if probe and speed is None:
             spans = [question for question in new if isinstance(question, Span)]
             speed = measure_speed(model, spans)
         done += block.work
-    return Plan(
-        requests=requests,
-        tokens_asked=tokens_asked,
-        tokens_unique=tokens_unique,
-        missing=dict(missing),
-        shots_dropped=shots_dropped,
-        tokens_dropped=tokens_dropped,
-        speed=speed,
-        refused=work.refused,
-        sent=sent,
-    )
-
-
-def _shard_tokens(task: Task) -> int | None:
-    """Return the least tokens of a shard, with which a run of ``task`` cuts its blocks."""
-    tokens = shard_tokens_of(task.model)
-    if task.share is not None:
-        tokens = tokens or DEVICE_TOKENS
-    return tokens
+    return replace(total(parts), speed=speed, refused=work.refused)
 
 
 def unique_tokens(questions: Sequence[BlockPrompt], tokenizer: Tokenizer) -> int:

@@ -128,40 +128,26 @@ class SweepProgress:
     def __init__(self, report: Progress, total: int) -> None:
         self._report = report
         self._total = max(total, 1)
-        self._parts: list[SweepPart] = []
+        self._done: list[int] = []
         self._lock = Lock()
 
-    def run(self, work: int) -> SweepPart:
-        """Add a run of ``work`` units."""
-        part = SweepPart(self.tick, work)
+    def run(self, work: int) -> Progress:
+        """Add a run of ``work`` units, and return what it reports to.
+
+        If the run begins anew, nothing moves for a while.
+        """
         with self._lock:
-            self._parts.append(part)
-        return part
+            number = len(self._done)
+            self._done.append(0)
 
-    def tick(self) -> None:
-        """Report the work done so far."""
-        # One thread at a time, so that a later report never says less.
-        with self._lock:
-            self._report(sum(part.done for part in self._parts), self._total)
+        def progress(done: int, total: int) -> None:
+            units = int(work * done / total) if total else work
+            # One thread at a time, so that a later report never says less.
+            with self._lock:
+                self._done[number] = max(self._done[number], units)
+                self._report(sum(self._done), self._total)
 
-
-class SweepPart:
-    """Count the work of a run in a sweep; if the run begins anew, nothing moves for a while."""
-
-    def __init__(self, tick: Callable[[], None], work: int) -> None:
-        self.done = 0
-        self._tick = tick
-        self._work = work
-
-    def __call__(self, done: int, total: int) -> None:
-        work = int(self._work * done / total) if total else self._work
-        self.done = max(self.done, work)
-        self._tick()
-
-    def finish(self) -> None:
-        """Count the run as done, whether it is complete or failed."""
-        self.done = self._work
-        self._tick()
+        return progress
 
 
 ENOUGH = 0.02

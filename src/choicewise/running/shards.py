@@ -33,10 +33,6 @@ class Share:
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def owns(self, shard: int) -> bool:
-        """Return True if this process computes that shard of the run, counted from 0."""
-        return owner(shard, self.of) == self.number
-
 
 def owner(shard: int, of: int) -> int:
     """Return the number of the process, from 1 on, that computes a shard of the run."""
@@ -101,7 +97,7 @@ class Assignment:
             self._digest.add(block.extent, [spec.name for spec in block.specs], new_shards)
             chosen = []
             for number, shard in enumerate(new_shards, self._shards):
-                if self.share.owns(number):
+                if owner(number, self.share.of) == self.share.number:
                     missing = frozenset(self._observed.without(list(shard)))
                     chosen.append(_part_of(shard, missing))
             self._shards += len(shards)

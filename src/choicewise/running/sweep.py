@@ -10,7 +10,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from choicewise import __version__
 from choicewise.errors import ChoicewiseError, MissingData, StoreError
 from choicewise.models.model import Model
-from choicewise.ports import ModelRuns, Watcher
+from choicewise.ports import Executor, ModelRuns, Watcher
 from choicewise.protocols.catalogue import Suite, suite, suite_names
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
@@ -38,9 +37,9 @@ from choicewise.running.job import (
     open_all,
     read_plan,
     refuse,
+    sources_of,
 )
-from choicewise.running.progress import Progress, SweepPart, SweepProgress
-from choicewise.running.tasks import sources_of
+from choicewise.running.progress import Progress, SweepProgress
 from choicewise.running.work import how_asked
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
@@ -168,22 +167,6 @@ def evaluate_all(
     ]
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """Hold a model, with the cells to evaluate."""
-
-    model: ModelChoice
-    cells: Sequence[CellRecord]
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """Hold a loaded model, or why it could not be loaded."""
-
-    model: Model | None
-    failure: str
-
-
 @dataclass(kw_only=True)
 class _Sweep:
     """Hold a sweep under way; its record equals the file, which a run ``alone`` does not need."""
@@ -223,19 +206,32 @@ class _Sweep:
         ready = [cell for cell in waiting if cell.dataset in opened]
         work = sum(opened[cell.dataset].work for cell in ready)
         progress = SweepProgress(self.audience.progress, work)
-        turns = []
-        for model in self.models:
-            cells = [cell for cell in ready if cell.model == model.label]
-            if cells:
-                turns.append(_Turn(model, cells))
+        cells_of_model: dict[str, list[CellRecord]] = {}
+        for cell in ready:
+            cells_of_model.setdefault(cell.model, []).append(cell)
         if self._elsewhere is not None:
-            self._run_elsewhere(turns, opened, progress)
-        else:
-            for turn in turns:
-                self._evaluate_turn(turn, self._load(turn.model), opened, progress)
-                # After a single run the process ends, or the caller still has the model.
-                if not self.alone:
-                    give_model_back()
+            self._run_elsewhere(self._elsewhere, cells_of_model, opened, progress)
+            return replace(self.record, cells=tuple(self.cells))
+        for choice in self.models:
+            if choice.label not in cells_of_model:
+                continue
+            model = self._load(choice)
+            for cell in cells_of_model[choice.label]:
+                source = opened[cell.dataset]
+                part = progress.run(source.work)
+                if isinstance(model, str):
+                    failure = model
+                else:
+                    failure = self._evaluate(model, choice, cell, source, part)
+                if failure:
+                    # If Ctrl-C became another exception, nothing failed: this call ends the sweep.
+                    part(0, 1)
+                self._end(cell, failure)
+                part(1, 1)
+            # After a single run the process ends, or the caller still has the model.
+            if not self.alone:
+                model = ""
+                give_model_back()
         return replace(self.record, cells=tuple(self.cells))
 
     def _keep(self, cells: Sequence[CellRecord], write: bool = True) -> None:
@@ -247,65 +243,70 @@ class _Sweep:
 
     def _run_elsewhere(
         self,
-        turns: Sequence[_Turn],
+        executor: Executor,
+        cells_of_model: Mapping[str, Sequence[CellRecord]],
         opened: Mapping[str, OpenedSource],
         progress: SweepProgress,
     ) -> None:
         """Evaluate the models in processes of the executor."""
-        assert self._elsewhere is not None
-        parts: dict[str, SweepPart] = {}
-        cells: dict[str, Sequence[CellRecord]] = {}
-        for turn in turns:
-            cells[turn.model.label] = turn.cells
-            work = sum(opened[cell.dataset].work for cell in turn.cells)
-            parts[turn.model.label] = progress.run(work)
+        parts: dict[str, Progress] = {}
+        for label, cells in cells_of_model.items():
+            parts[label] = progress.run(sum(opened[cell.dataset].work for cell in cells))
 
         def report(label: str, share: float) -> None:
             parts[label](int(share * UNMEASURED), UNMEASURED)
 
         def end(label: str, failures: Mapping[str, str]) -> None:
-            for cell in cells[label]:
+            for cell in cells_of_model[label]:
                 failure = failures[cell.dataset]
                 self._end(cell, failure)
                 if not failure and not self.alone:
                     keep_summary(open_run(self.folder / cell.folder))
-            parts[label].finish()
+            parts[label](1, 1)
 
         watcher = Watcher(progress=report, say=self.audience.say, ended=end)
-        self._elsewhere.evaluate(self._models(turns, opened, end), self.job.workers, watcher)
+        models = self._models(cells_of_model, opened, end)
+        executor.evaluate(models, self.job.workers, watcher)
 
     def _models(
         self,
-        turns: Sequence[_Turn],
+        cells_of_model: Mapping[str, Sequence[CellRecord]],
         opened: Mapping[str, OpenedSource],
         end: Callable[[str, Mapping[str, str]], None],
     ) -> Iterator[ModelRuns]:
         """Yield the runs of each model that can be opened; ``end`` gets the failures of others."""
-        for turn in turns:
-            loaded = self._load(turn.model)
-            if loaded.model is None:
-                end(turn.model.label, {cell.dataset: loaded.failure for cell in turn.cells})
+        for choice in self.models:
+            cells = cells_of_model.get(choice.label, ())
+            if not cells:
                 continue
-            folders = {}
-            for cell in turn.cells:
-                if not self.alone:
-                    self.audience.say(f"{turn.model.label} on {cell.dataset}")
-                source = opened[cell.dataset]
-                recipes = turn.model.in_chat(source.protocols)
-                self.audience.ready(loaded.model, source, recipes)
-                folders[cell.dataset] = self.folder / cell.folder
+            model = self._load(choice)
+            if isinstance(model, str):
+                end(choice.label, {cell.dataset: model for cell in cells})
+                continue
+            for cell in cells:
+                self._announce(model, choice, cell, opened[cell.dataset])
             scratch = self.folder
             if not self.alone:
-                scratch = self.folder / turn.cells[0].folder.partition("/")[0]
+                scratch = self.folder / cells[0].folder.partition("/")[0]
             yield ModelRuns(
-                model=loaded.model,
-                job=self.job.for_model(turn.model),
-                folders=folders,
+                model=model,
+                job=self.job.for_model(choice),
+                folders={cell.dataset: self.folder / cell.folder for cell in cells},
                 scratch=scratch_of(scratch),
                 fitting=any(source.fitting for source in self.sources),
                 go_on=self.go_on,
                 command=self.command,
             )
+
+    def _announce(
+        self, model: Model, choice: ModelChoice, cell: CellRecord, source: OpenedSource
+    ) -> dict[str, Protocol]:
+        """Tell the audience of a run, and return its protocols."""
+        if not self.alone:
+            self.audience.say(f"{choice.label} on {cell.dataset}")
+        recipes = choice.in_chat(source.protocols)
+        self.audience.ready(model, source, recipes)
+        return recipes
 
     def _open(self, waiting: Sequence[CellRecord]) -> dict[str, OpenedSource]:
         """Open the data of the cells, by name; record failures, or raise them all at once."""
@@ -339,37 +340,15 @@ class _Sweep:
             self.audience.opened(source)
         return opened
 
-    def _load(self, choice: ModelChoice) -> _Loaded:
-        model: Model | None = None
-        with self._caught() as problems:
+    def _load(self, choice: ModelChoice) -> Model | str:
+        """Return the model, or why it can't be loaded if failures are recorded."""
+        try:
             options = loading_options(self._elsewhere, choice.name, choice.device)
-            model = choice.load(self.audience.download, self.audience.say, **options)
-        return _Loaded(model, "".join(problems))
-
-    def _evaluate_turn(
-        self,
-        turn: _Turn,
-        loaded: _Loaded,
-        opened: Mapping[str, OpenedSource],
-        progress: SweepProgress,
-    ) -> None:
-        """Evaluate the cells of ``turn``, and record how they ended."""
-        for cell in turn.cells:
-            source = opened[cell.dataset]
-            part = progress.run(source.work)
-            failure = loaded.failure
-            if loaded.model is not None:
-                if not self.alone:
-                    self.audience.say(f"{turn.model.label} on {cell.dataset}")
-                with self._caught() as problems:
-                    folder = self.folder / cell.folder
-                    self._evaluate(loaded.model, turn.model, folder, source, part)
-                failure = "".join(problems)
-            if failure:
-                # If Ctrl-C became another exception, nothing failed: this call ends the sweep.
-                progress.tick()
-            self._end(cell, failure)
-            part.finish()
+            return choice.load(self.audience.download, self.audience.say, **options)
+        except Exception as error:
+            if not self.go_on:
+                raise
+            return _reason(error)
 
     def _end(self, cell: CellRecord, failure: str) -> None:
         """Record how ``cell`` ended, so that a killed sweep goes on behind it."""
@@ -381,41 +360,37 @@ class _Sweep:
         self,
         model: Model,
         choice: ModelChoice,
-        folder: Path,
+        cell: CellRecord,
         source: OpenedSource,
         progress: Progress,
-    ) -> None:
-        recipes = choice.in_chat(source.protocols)
+    ) -> str:
+        """Evaluate a cell; return why it failed if failures are recorded, else an empty text."""
         prefix = f"{choice.label}: " if len(self.models) > 1 else ""
 
         def say(line: str) -> None:
             self.audience.say(f"{prefix}{line}")
 
-        self.audience.ready(model, source, recipes)
-        check_folder(folder)
-        kept = self.job.of_run(choice, source)
-        task = Task.of(model, source, recipes, self.job, kept=kept, command=self.command)
-        # Notes of a model that can run no protocol do not matter.
-        if choice.label not in self._described:
-            self._described.add(choice.label)
-            for line in how_asked(model):
-                say(line)
-        run = compute(task, folder, progress, say)
-        is_whole = run.manifest.shard is None or run.manifest.shard.whole
-        # The report of a single run is read next, and keeps its summary.
-        if is_whole and not self.alone:
-            keep_summary(run)
-
-    @contextmanager
-    def _caught(self) -> Iterator[list[str]]:
-        """Yield a list for the reason of a failure, if failures are recorded."""
-        problems: list[str] = []
+        folder = self.folder / cell.folder
         try:
-            yield problems
+            recipes = self._announce(model, choice, cell, source)
+            check_folder(folder)
+            kept = self.job.of_run(choice, source)
+            task = Task.of(model, source, recipes, self.job, kept=kept, command=self.command)
+            # Notes of a model that can run no protocol do not matter.
+            if choice.label not in self._described:
+                self._described.add(choice.label)
+                for line in how_asked(model):
+                    say(line)
+            run = compute(task, folder, progress, say)
+            is_whole = run.manifest.shard is None or run.manifest.shard.whole
+            # The report of a single run is read next, and keeps its summary.
+            if is_whole and not self.alone:
+                keep_summary(run)
         except Exception as error:
             if not self.go_on:
                 raise
-            problems.append(_reason(error))
+            return _reason(error)
+        return ""
 
 
 def evaluate_runs(runs: ModelRuns, audience: Audience = SILENCE) -> dict[str, str]:

@@ -316,7 +316,7 @@ def note_change(folder: RunFolder, model: Model) -> None:
         return
     changes = "; ".join(before.differences(after))
     if changes:
-        folder.note_changed(changes)
+        folder.note_server(replace(before, changed=changes))
         warnings.warn(
             f"the server answers differently than at the start of the run: {changes}",
             stacklevel=3,

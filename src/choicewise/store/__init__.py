@@ -1,5 +1,4 @@
 """Folders of runs on disk, written so that a stop loses nothing, read back and examined.
 
-``folder.py`` writes a folder, ``tables.py`` reads and writes the tables in it, and ``shards.py``
-knows folders that hold a part of a run.
+``folder.py`` writes a folder, and ``tables.py`` reads and writes the tables in it.
 """

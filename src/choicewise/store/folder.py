@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from choicewise.errors import ProtocolError, StoreError
+from choicewise.errors import ProtocolError, StoreError, UsageError
 from choicewise.protocols.protocol import parse_signature
 from choicewise.records import (
     BLOCK_FOLDER,
     FORMAT,
     ITEM_FILE,
+    ITEMS,
     KEYS,
     MANIFEST,
     OBSERVATIONS,
     SPANS,
-    SUMMARY,
     SWEEP,
     SWEEP_FORMAT,
     SWEEP_VERSION,
@@ -47,7 +47,6 @@ from choicewise.records import (
     Spent,
     Sweep,
 )
-from choicewise.store.shards import check_shard
 from choicewise.store.tables import (
     SCHEMAS,
     Keys,
@@ -57,9 +56,7 @@ from choicewise.store.tables import (
     damaged_blocks,
     make_table,
     read_columns,
-    read_splits,
     replaced,
-    unanswered_keys,
     write_block,
     write_items,
 )
@@ -75,7 +72,7 @@ from choicewise.util.files import (
     write_twice,
 )
 from choicewise.util.jsonio import exact_json, json_digest
-from choicewise.util.text import quoted
+from choicewise.util.text import listed, quoted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -88,14 +85,6 @@ class TokenCounter(typing.Protocol):
     def computed(self) -> int | None:
         """Return the input tokens computed so far; None if they are not counted."""
 
-    @property
-    def requests(self) -> int:
-        """Return the requests sent to a server so far; 0 without a server."""
-
-    @property
-    def unique(self) -> int:
-        """Return the input tokens of the tree of all requests so far; 0 if no engine needs them."""
-
 
 BUNDLE = "bundle.json"
 """A file of folders that are no run, but hold requests for another engine."""
@@ -107,23 +96,17 @@ The copy of a manifest is at most so much older than the manifest.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """Hold the numbers of a :class:`TokenCounter` at a time, in seconds."""
-
-    seconds: float
-    computed: int | None
-    requests: int
-    unique: int
-
-
 class SpentMeter:
     """Measure what ``counter`` counts since :meth:`restart`, and if it is time to write."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._before = self._read()
-        self._now = self._before
+        self._now = self._read()
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from the last call of :meth:`spent` on, because that is on the disk now."""
+        self._before = self._now
 
     @property
     def due(self) -> bool:
@@ -133,25 +116,28 @@ class SpentMeter:
     def spent(self, tokens_asked: int = 0) -> Spent | None:
         """Return what ``tokens_asked`` tokens of requests took; None if it is not counted."""
         self._now = self._read()
-        before = self._before
-        now = self._now
-        if now.computed is None or before.computed is None:
+        if self._counter.computed is None:
             return None
+        now = self._now
+        before = self._before
         return Spent(
             tokens_asked=tokens_asked,
-            tokens_computed=now.computed - before.computed,
+            tokens_computed=now.tokens_computed - before.tokens_computed,
             seconds=now.seconds - before.seconds,
             requests=now.requests - before.requests,
-            tokens_unique=now.unique - before.unique,
+            tokens_unique=now.tokens_unique - before.tokens_unique,
         )
 
-    def restart(self) -> None:
-        """Count from the last call of :meth:`spent` on, because that is on the disk now."""
-        self._before = self._now
-
-    def _read(self) -> _Count:
+    def _read(self) -> Spent:
         counter = self._counter
-        return _Count(perf_counter(), counter.computed, counter.requests, counter.unique)
+        return Spent(
+            tokens_asked=0,
+            tokens_computed=counter.computed or 0,
+            seconds=perf_counter(),
+            # Only a served model sends requests, and only some engines count their tree.
+            requests=getattr(counter, "requests", 0),
+            tokens_unique=getattr(counter, "unique", 0),
+        )
 
 
 class BlockWriter:
@@ -233,10 +219,6 @@ class RunFolder:
             keys.add(key for key in named if key not in but)
         return keys
 
-    def unanswered(self) -> dict[str, str]:
-        """Return the block of every key without an answer (:func:`unanswered_keys`)."""
-        return unanswered_keys(self.path, self.manifest)
-
     def missing(
         self, split: str, subject: str, count: int, asks: Iterable[str]
     ) -> list[tuple[int, int, list[str]]]:
@@ -297,9 +279,8 @@ class RunFolder:
 
         Returns the block's new name.
         """
-        return self.replace_observations(
-            name, replaced(self.path, self._block(name), answers), spent
-        )
+        observations = replaced(self.path, self._block(name), answers)
+        return self.replace_observations(name, observations, spent)
 
     def replace_observations(
         self, name: str, observations: pa.Table, spent: Spent | None = None
@@ -345,12 +326,6 @@ class RunFolder:
             selfcheck = replace(deepest, noise=noise)
         if selfcheck != before:
             self._update(engine=replace(self.manifest.engine, selfcheck=selfcheck))
-
-    def note_changed(self, changed: str) -> None:
-        """Record in words what has changed at the server; replaces earlier words."""
-        server = self.manifest.server
-        if server is not None:
-            self.note_server(replace(server, changed=changed))
 
     def note_server(self, server: ServerRecord) -> None:
         """Record the server as it is now."""
@@ -506,7 +481,8 @@ def _continued_files(
 ) -> dict[str, FileRecord]:
     """Return the files of the manifest, and write the item table again if it is damaged."""
     if not damage(path / ITEM_FILE, existing.files.get(ITEM_FILE)):
-        unlisted = sorted(set(items) - read_splits(path))
+        splits = read_columns(path / ITEM_FILE, ITEMS, ["split"])["split"].unique().to_pylist()
+        unlisted = sorted(set(items).difference(splits))
         if unlisted:
             raise StoreError(
                 f"{path} has no items of split {', '.join(unlisted)}, which a protocol "
@@ -533,13 +509,14 @@ def usable_blocks(
     parts = [block for block in damaged if not block.asks]
     usable = []
     for block in blocks:
-        lacks_part = any(_overlap(block, part) for part in parts)
+        lacks_part = any(overlap(block, part) for part in parts)
         if block not in damaged and not lacks_part:
             usable.append(block)
     return tuple(usable)
 
 
-def _overlap(left: BlockRecord, right: BlockRecord) -> bool:
+def overlap(left: BlockRecord, right: BlockRecord) -> bool:
+    """Check that two blocks have items in common."""
     if (left.split, left.subject) != (right.split, right.subject):
         return False
     return left.start < right.stop and right.start < left.stop
@@ -556,11 +533,11 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
     folder = run / BLOCK_FOLDER
     if not folder.is_dir() or folder.is_symlink():
         return []
-    listed = {block.name for block in manifest.blocks}
+    names = {block.name for block in manifest.blocks}
     unlisted = []
     for path in sorted(folder.iterdir()):
         is_block = path.name.removesuffix(PARTIAL).isdecimal()
-        if is_block and path.name not in listed:
+        if is_block and path.name not in names:
             unlisted.append(path)
     return unlisted
 
@@ -582,15 +559,6 @@ def _manifest_text(manifest: Manifest) -> str:
     content = manifest.stored()
     head = {"format": FORMAT, "version": VERSION, "sha256": json_digest(content)}
     return exact_json({**head, **content}, indent=1) + "\n"
-
-
-def version_of(manifest: Manifest) -> str:
-    """Return the sha256 (64 hex) of the manifest without the summary that it lists.
-
-    It is the same until something further is asked.
-    """
-    files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
-    return json_digest(replace(manifest, files=files).stored())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -679,14 +647,34 @@ def _put_back(path: Path) -> str:
 
 
 def _read_record(path: Path, kind: _Kind) -> Any:
+    # pydantic takes a tenth of a second to import, which most commands need not spend.
+    from pydantic import ValidationError
+
     content = _read_content(path, kind)
     if not isinstance(content, dict) or content.pop("format", None) != kind.format:
         raise StoreError(f"{path} is not {kind.description} of Choicewise; choose another folder")
-    _check_version(path, kind, content.pop("version", None))
+    version = content.pop("version", None)
+    if version != kind.version:
+        advice = kind.instead
+        if isinstance(version, int) and version > kind.version:
+            advice = "upgrade Choicewise"
+        reads = f"this Choicewise reads {kind.version}"
+        raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
     # Only a manifest has a digest.
     is_signed = kind.record is Manifest
     digest = content.pop("sha256", None) if is_signed else None
-    record = _validated(path, kind, content)
+    try:
+        record = _reader(kind.record).validate_json(exact_json(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
+        problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
+        field = ".".join(map(str, first["loc"]))
+        raise StoreError(
+            f"{path} is damaged: field {field} {problem}; {_advice(path, kind)}"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
     if is_signed and digest != json_digest(content):
         raise StoreError(f"{path} was changed (its sha256 differs); {_advice(path, kind)}")
     return record
@@ -714,34 +702,6 @@ def _why_missing(path: Path, kind: _Kind) -> str:
         )
     missing = f"{folder} is not a {kind.command} folder: it has no {path.name}"
     return f"{missing}; make one with `choicewise {kind.command}`"
-
-
-def _check_version(path: Path, kind: _Kind, version: Any) -> None:
-    if version == kind.version:
-        return
-    advice = kind.instead
-    if isinstance(version, int) and version > kind.version:
-        advice = "upgrade Choicewise"
-    reads = f"this Choicewise reads {kind.version}"
-    raise StoreError(f"{path} has version {version} of the format, and {reads}; {advice}")
-
-
-def _validated(path: Path, kind: _Kind, content: dict[str, Any]) -> Any:
-    # pydantic takes a tenth of a second to import, which most commands need not spend.
-    from pydantic import ValidationError
-
-    try:
-        return _reader(kind.record).validate_json(exact_json(content))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problems = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
-        problem = problems.get(first["type"], f"is {first['input']!r} ({first['msg']})")
-        field = ".".join(map(str, first["loc"]))
-        raise StoreError(
-            f"{path} is damaged: field {field} {problem}; {_advice(path, kind)}"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); {_advice(path, kind)}") from error
 
 
 @cache
@@ -801,3 +761,44 @@ def _short(name: str, value: Any) -> Any:
     if name == "products":
         return value or "torch"
     return list(value) if isinstance(value, tuple) else value
+
+
+def part_of(shard: ShardRecord) -> str:
+    """Name the part of a run that a folder holds."""
+    numbers = listed([str(number) for number in shard.numbers])
+    noun = "shard" if len(shard.numbers) == 1 else "shards"
+    merged = ", merged" if shard.engines else ""
+    return f"{noun} {numbers} of {shard.of}{merged}"
+
+
+def refuse_part(path: Path, manifest: Manifest) -> None:
+    """Raise UsageError if the folder holds a part of a run that is not merged yet."""
+    shard = manifest.shard
+    if shard is not None and not shard.whole and not shard.engines:
+        makes = "run `choicewise merge` on all parts"
+        raise UsageError(f"{path} is only {part_of(shard)}; {makes}")
+
+
+def not_complete(path: Path, manifest: Manifest) -> str:
+    """Say that a run is not complete, and what completes it."""
+    shard = manifest.shard
+    if shard is not None and not shard.whole and shard.engines:
+        return f"{path} has {part_of(shard)}; run `choicewise merge` on all parts"
+    return f"{path} is not complete; run the same `{manifest.writer}` command again to resume"
+
+
+def check_shard(path: Path, existing: Manifest, wanted: Manifest) -> None:
+    """Raise StoreError if the folder holds another part of the run, or other protocols."""
+    there = existing.shard
+    here = wanted.shard
+    if here is None and (there is None or there.whole):
+        return
+    part_there = "the whole run" if there is None else part_of(there)
+    part_here = "the whole run" if here is None else part_of(here)
+    # A merged folder is not continued, even with the same shards.
+    if part_there != part_here or there is None or there.engines:
+        raise StoreError(f"{path} has {part_there}, not {part_here}; choose another folder")
+    if existing.protocols.keys() != wanted.protocols.keys():
+        raise StoreError(
+            f"{path} has {part_there} under other protocols; run all shards alike, in new folders"
+        )

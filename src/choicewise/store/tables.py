@@ -253,11 +253,6 @@ def _item_tables(rows: Iterable[ItemRow]) -> Iterator[pa.Table]:
         yield make_table(ITEMS, part)
 
 
-def read_splits(run: Path) -> set[str]:
-    """Return the splits of the item table."""
-    return set(read_columns(run / ITEM_FILE, ITEMS, ["split"])["split"].unique().to_pylist())
-
-
 def read_items(run: Path, manifest: Manifest) -> pa.Table:
     """Read the item table of the run folder; raises StoreError if :func:`read_table` does."""
     return read_table(run / ITEM_FILE, ITEMS, manifest.files.get(ITEM_FILE))

@@ -1,17 +1,13 @@
-"""Run jobs in threads: periodically, within a time limit or in a bounded pool; and free memory."""
+"""Run jobs in threads, periodically or within a time limit; and free memory."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Self, TypeVar
-
-if TYPE_CHECKING:
-    from anyio import CapacityLimiter
+from typing import Self, TypeVar
 
 Result = TypeVar("Result")
 _lock = Lock()
@@ -104,39 +100,3 @@ def give_model_back() -> None:
     """
     gc.collect()
     give_memory_back()
-
-
-class Busy(Exception):
-    """Too much waits already; try again later."""
-
-
-class Threads:
-    """Run at most ``most`` calls at once.
-
-    ``waiting`` others wait without a thread, and further ones are refused.
-
-    Without a number as many wait as there are connections.
-    """
-
-    def __init__(self, most: int, waiting: float = math.inf) -> None:
-        self._most = most
-        self._waiting = waiting
-        self._calls = 0
-        self._limiter: CapacityLimiter | None = None
-
-    async def run(self, make: Callable[[], Result]) -> Result:
-        """Return what ``make`` returns; it runs to its end even if nobody waits for it any more.
-
-        Raises Busy if too many calls wait, and what ``make`` raises.
-        """
-        from anyio import CapacityLimiter, to_thread
-
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(self._most)
-        if self._calls >= self._most + self._waiting:
-            raise Busy
-        self._calls += 1
-        try:
-            return await to_thread.run_sync(make, limiter=self._limiter)
-        finally:
-            self._calls -= 1

@@ -1,4 +1,4 @@
-"""Keep values within a budget, the answers of a server, and small texts that outlive the process."""
+"""Keep values within a budget, and small texts that outlive the process."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from choicewise.errors import StoreError
 from choicewise.util.files import write_text
 
-if TYPE_CHECKING:
-    from asyncio import Task
-
-    from choicewise.util.background import Threads
-
-
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-_ANSWER_BYTES = 64_000_000
 
 
 class BoundedCache(Generic[Key, Value]):
@@ -55,54 +48,6 @@ class BoundedCache(Generic[Key, Value]):
             while self._used > self._budget and self._values:
                 _, oldest = self._values.popitem(last=False)
                 self._used -= self._size(oldest)
-
-
-class Answers:
-    """Keep the answers of a server, which threads prepare.  For one event loop."""
-
-    def __init__(self) -> None:
-        self._cache = BoundedCache[Hashable, bytes](_ANSWER_BYTES, len)
-        self._running: dict[Hashable, Task[bytes]] = {}
-
-    async def get(
-        self,
-        key: Hashable,
-        threads: Threads,
-        make: Callable[[], bytes],
-        wait: float | None = None,
-        keep: bool = True,
-    ) -> bytes | None:
-        """Return the answer for ``key``: at once if it is cached, else from ``make`` in one of the
-        ``threads``.
-
-        None if it is not there within ``wait`` seconds; it is prepared all the same, for the next
-        request.  ``keep``: whether it is cached.  Raises Busy if too much waits, and what ``make``
-        raises.
-        """
-        import asyncio
-
-        answer = self._cache.get(key)
-        if answer is not None:
-            return answer
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(self._prepare(key, threads, make, keep))
-            self._running[key] = task
-            # If nobody waits for it any more, its error is read here: asyncio would print it.
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        done, _ = await asyncio.wait([task], timeout=wait)
-        return task.result() if done else None
-
-    async def _prepare(
-        self, key: Hashable, threads: Threads, make: Callable[[], bytes], keep: bool
-    ) -> bytes:
-        try:
-            answer = await threads.run(make)
-            if keep:
-                self._cache.put(key, answer)
-            return answer
-        finally:
-            del self._running[key]
 
 
 def read_user_cache(kind: str, key: str) -> str | None:

@@ -15,6 +15,7 @@ from choicewise import Run, evaluate, open_dataset
 from choicewise import questions as kinds
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError
+from choicewise.extensions.endpoints.check import Plausible, plausible
 from choicewise.extensions.endpoints.server import routes as fields
 from choicewise.extensions.endpoints.server.address import ServerAddress
 from choicewise.extensions.endpoints.server.faults import ServerFailed, Unanswerable
@@ -33,7 +34,6 @@ from choicewise.questions import (
     TokenScores,
     TokenSet,
 )
-from choicewise.running.servable import Plausible, plausible
 from choicewise.tokens.chat_template import Message
 from tests.helpers import served_model
 from tests.helpers.messages import Gist

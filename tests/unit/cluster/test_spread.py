@@ -13,12 +13,12 @@ from choicewise.bundled import BENCHMARK
 from choicewise.errors import DataError, MachinesLost, MissingData, ModelError, UsageError
 from choicewise.extensions.cluster import processes, ray, spread
 from choicewise.extensions.cluster.part import Part, compute_part, error_of
+from choicewise.extensions.doctor.examine import examine
 from choicewise.models.kinds import model_kind
 from choicewise.models.local.devices import NOTHING, Footprint
 from choicewise.models.model import Model
 from choicewise.ports import ModelRuns
 from choicewise.protocols.catalogue import resolve
-from choicewise.running.doctor import examine
 from choicewise.running.job import job_of
 from choicewise.running.sweep import Audience, sweep
 from choicewise.store.folder import read_sweep

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 import choicewise
 from choicewise.errors import UsageError
 from choicewise.extensions.interop.export import export, find_writer, table_of
+from choicewise.extensions.interop.write import markup
 from choicewise.extensions.interop.write.models_table import MOST, UNTESTED, models_tables
 from choicewise.extensions.interop.write.paper import (
     NONE,
@@ -30,7 +31,6 @@ from choicewise.protocols.protocol import parse_signature
 from choicewise.results.headline import matrix
 from choicewise.results.outcomes import Summary
 from choicewise.results.summary import summarize
-from choicewise.util import markup
 from choicewise.util.text import percent, safe
 from tests.helpers.latex import NASTY, faults
 from tests.helpers.messages import Gist

@@ -31,7 +31,7 @@ from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend, report_tables
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
-from choicewise.running.tasks import split_tasks
+from choicewise.running.job import split_tasks
 from choicewise.store.folder import read_sweep, write_manifest
 from tests.helpers.commands import choicewise
 from tests.helpers.harness_logs import (

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from choicewise.extensions.demo.tables import PublishedTable, scores_beside_published
 from choicewise.report import brief
 from choicewise.report.brief import (
     FEWEST,
     LINES,
     WIDTH,
-    PublishedTable,
     first_lines,
-    published_table,
     warning_lines,
 )
 from choicewise.report.tables import IN_SHORT
@@ -366,7 +365,7 @@ def demo_rows(value: float = 0.5) -> list[Number]:
 def drawn(
     rows: Sequence[Number], turned: Reversal | None = None, apart: Sequence[Number] = ()
 ) -> PublishedTable:
-    table = published_table(rows, turned, apart)
+    table = scores_beside_published(rows, turned, apart)
     assert table is not None
     return table
 
@@ -424,5 +423,5 @@ def test_a_change_of_order_is_told_with_its_test() -> None:
 
 
 def test_without_the_published_protocols_there_is_no_table_of_them() -> None:
-    assert published_table([made("mmlu/cloze:sum")], None) is None
+    assert scores_beside_published([made("mmlu/cloze:sum")], None) is None
     assert all(name in PROTOCOLS for name in LLAMA)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from choicewise import evaluate, open_run
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.extensions.demo.tables import published_table
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import axis_differences
@@ -23,7 +24,6 @@ from choicewise.report.comparison import (
     change_text,
     comparison_sentence,
     published_lines,
-    published_table,
 )
 from choicewise.results.compare import Comparison, PublishedComparison, published_comparisons
 from choicewise.results.outcomes import Axis

@@ -12,11 +12,11 @@ from choicewise import evaluate, export, open_run
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import DataError
+from choicewise.extensions.score.score_texts import score_texts
 from choicewise.models.fake import HashModel
 from choicewise.protocols.preparations import DONT_KNOW, NONE
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
-from choicewise.running.score_texts import score_texts
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import set_block_size
 

@@ -15,8 +15,9 @@ from scipy.stats import binomtest
 from syrupy.assertion import SnapshotAssertion
 
 from choicewise.cli.terminal import print_parts
+from choicewise.extensions.demo.tables import reversal_table
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.findings import lead_sentences, reversal_sentence, reversal_table, sentences
+from choicewise.report.findings import lead_sentences, reversal_sentence, sentences
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import LEVEL, Finding, Turn, finding, reversal
 from choicewise.results.guessing import FEWEST, enough, guess

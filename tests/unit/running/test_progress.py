@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import choicewise
 from choicewise.cli.terminal import progress
 from choicewise.requests.blocks import Block
+from choicewise.requests.request import PreparedBlock
 from choicewise.running import progress as running_progress
 from choicewise.running.answer import BlockResult
 from choicewise.running.evaluate import Tracker
@@ -211,23 +212,16 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(
         work()
 
 
-def result(work: int, questions: int, shards: Sequence[int] = ()) -> BlockResult:
-    return BlockResult(
-        Block(split="test", subject="s", start=0, items=(), positions=(), specs=(), work=work),
-        0,
-        (),
-        (),
-        questions,
-        iter(()),
-        shards,
-    )
+def result(work: int, shards: Sequence[int]) -> BlockResult:
+    block = Block(split="test", subject="s", start=0, items=(), positions=(), specs=(), work=work)
+    return BlockResult(block, PreparedBlock(), iter(()), shards)
 
 
 def test_work_goes_by_tokens_where_they_are_counted() -> None:
     counter = SimpleNamespace(computed=100, planned=100)
     tracker = Tracker(counter, done=30)
     assert tracker.done == 30
-    with tracker.block(result(1000, questions=1, shards=[1])):
+    with tracker.block(result(1000, [1])):
         assert tracker.done == 30
         counter.planned = 300
         assert tracker.done == 30
@@ -241,7 +235,7 @@ def test_work_goes_by_tokens_where_they_are_counted() -> None:
 def test_a_shard_is_no_more_of_the_work_than_its_questions() -> None:
     counter = SimpleNamespace(computed=0, planned=0)
     tracker = Tracker(counter, done=0)
-    with tracker.block(result(1000, questions=10, shards=[2, 0, 8])):
+    with tracker.block(result(1000, [2, 0, 8])):
         counter.planned = 400  # the first shard alone
         counter.computed = 200
         assert tracker.done == 100
@@ -259,9 +253,9 @@ def test_a_shard_is_no_more_of_the_work_than_its_questions() -> None:
 
 def test_work_goes_by_answers_where_no_tokens_are_counted() -> None:
     tracker = Tracker(SimpleNamespace(computed=None, planned=None), done=0)
-    with tracker.block(result(1000, questions=4)):
+    with tracker.block(result(1000, [4])):
         tracker.answer(3)
         assert tracker.done == 750
-    with tracker.block(result(500, questions=0)):
+    with tracker.block(result(500, [])):
         assert tracker.done == 1000
     assert tracker.done == 1500

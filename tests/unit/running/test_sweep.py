@@ -413,8 +413,8 @@ def test_progress_over_all_runs_only_grows() -> None:
     first(0, 8)  # it begins again
     second = shown.run(20)  # beside the first
     second(1, 2)
-    first.finish()
-    second.finish()
+    first(1, 1)
+    second(1, 1)
     assert shares == [(0, 30), (5, 30), (5, 30), (15, 30), (20, 30), (30, 30)]
 
 

@@ -28,11 +28,11 @@ from choicewise.extensions.board.queue import (
 )
 from choicewise.extensions.board.submission import Policy, State, Wanted
 from choicewise.extensions.board.worker import MOST, End, Worker, Workplace, is_of_model
+from choicewise.extensions.doctor.examine import examine
 from choicewise.models.fake import HashModel
 from choicewise.questions import Answers, Prompt
 from choicewise.records import MANIFEST
 from choicewise.results.run import open_run
-from choicewise.running.doctor import examine
 from choicewise.store import folder as store_folder
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import disk_errors, locked

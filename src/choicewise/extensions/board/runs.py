@@ -44,10 +44,11 @@ from choicewise.results.rows import chosen_part, run_id
 from choicewise.results.run import asked_protocols, count_items, open_run
 from choicewise.results.summary import summarize
 from choicewise.results.tables import item_batches
-from choicewise.store.folder import read_manifest, version_of
+from choicewise.store.folder import read_manifest
 from choicewise.store.tables import check_items, read_listed, read_metadata
 from choicewise.table import table_csv
 from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
+from choicewise.util.jsonio import json_digest
 from choicewise.util.text import shortened
 
 if TYPE_CHECKING:
@@ -431,7 +432,7 @@ def look(location: Place) -> ListedRun:
     """
     try:
         manifest = read_manifest(location.folder)
-        version = version_of(manifest)
+        version = _version_of(manifest)
         asked_protocols(location.folder, manifest)
     except MemoryError:
         raise
@@ -528,3 +529,12 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Number]) -> bytes |
 
 if __name__ == "__main__":
     serve(lambda: answer)
+
+
+def _version_of(manifest: Manifest) -> str:
+    """Return the sha256 (64 hex) of the manifest without the summary that it lists.
+
+    It is the same until something further is asked.
+    """
+    files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
+    return json_digest(replace(manifest, files=files).stored())

@@ -31,6 +31,7 @@ from choicewise.extensions.board.access import (
     accepts_json,
     refusal,
 )
+from choicewise.extensions.board.answers import Answers, Busy, Threads
 from choicewise.extensions.board.connections import BUSY, RETRY, BoardConnection
 from choicewise.extensions.board.headlines import headlines, headlines_record
 from choicewise.extensions.board.library import Library
@@ -68,8 +69,6 @@ from choicewise.extensions.board.records import (
 from choicewise.extensions.board.runs import MEDIA, RunProcesses, strip_style
 from choicewise.extensions.board.submission_routes import SubmissionRoutes
 from choicewise.results.explain import Explanation
-from choicewise.util.background import Busy, Threads
-from choicewise.util.cache import Answers
 
 PORT: Final = 8470
 """The port if nobody names one; another one if it is in use."""

@@ -21,6 +21,7 @@ from choicewise.extensions.board.access import (
     refusal,
     same_token,
 )
+from choicewise.extensions.board.answers import Threads
 from choicewise.extensions.board.library import Library
 from choicewise.extensions.board.model import ListedRun
 from choicewise.extensions.board.pages import Links, rendered
@@ -36,7 +37,6 @@ from choicewise.extensions.board.submission import (
     moment,
     wanted,
 )
-from choicewise.util.background import Threads
 from choicewise.util.cache import BoundedCache
 from choicewise.util.jsonio import page_json
 

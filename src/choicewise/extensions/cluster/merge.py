@@ -34,12 +34,12 @@ from choicewise.scoring.portion import row_bytes
 from choicewise.store.folder import (
     differences,
     is_sweep,
+    part_of,
     read_manifest,
     read_sweep,
     write_manifest,
     write_sweep,
 )
-from choicewise.store.shards import part_of
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

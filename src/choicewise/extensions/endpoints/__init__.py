@@ -36,6 +36,8 @@ class _AtAddress(ModelKind):
     def folder(self, name: str) -> str:
         return self.address(name).folder
 
+    examine = calls("choicewise.extensions.endpoints.commands:examine")
+
 
 class Served(_AtAddress):
     """``server:URL#NAME``: what a server at that address calls NAME."""

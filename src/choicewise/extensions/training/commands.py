@@ -67,8 +67,7 @@ def requests(
     opened, failed = open_all(sources, job, show_download(), measured=False)
     refuse(failed)
     (source,) = opened.values()
-    options.tell_reading(source.data, source.source.notes, source.changes)
-    options.tell_notes(source.data, source.protocols, job.selection)
+    options.tell_notes(source, job)
     chat_rendering = None if chat is None else str(chat)
     with progress("requests") as report:
         bundle = write_bundle(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,13 +20,10 @@ from choicewise.models.local.causal_lm import (
     ComputePath,
     PlainPath,
     Rung,
-    state_argument,
-    state_of,
 )
 from choicewise.models.local.plain import (
     SIGMAS,
     Sums,
-    copied,
     float32_copy,
     largest_difference,
     noise_of,
@@ -92,9 +87,6 @@ _GENERATED = 3  # tokens that a probe generates after its first and its last con
 # The noise is measured on every fourth span of a probe: a batch needs the vocabulary at every
 # position of every sequence, which would take longer than all the rest.
 _SAMPLED = 4
-_DISTRIBUTIONS = 64  # that are compared at once, in float64
-_NEW_TOKENS = 3  # tokens generated to compare generation with a forward pass
-_DTYPES = ("float32", "bfloat16", "float16")
 # Tokens of a probe's longest continuations: the noise of a sum grows with its length.
 _TOKENS = 32
 # Names under which configurations say how far a layer looks, or from which depth on it looks
@@ -276,75 +268,6 @@ class SpotCheck:
         return max(_ALWAYS, _WIDER * largest_difference(text.plain_sums(self.lm, beyond), truth))
 
 
-@dataclass(frozen=True, slots=True)
-class PathDifference:
-    """The largest difference (nats) of a span's score from that of one sequence at a time.
-
-    It is None if the model can't be run that way, for the reason ``failed``.
-    """
-
-    path: str
-    difference: float | None
-    failed: str | None = None
-
-
-def path_differences(lm: CausalLM) -> list[PathDifference]:
-    """Compare random spans in every common way with one sequence at a time, no padding or cache.
-
-    No run uses these ways; they show by how much other tools' numbers may differ.  Another dtype
-    needs memory for a copy of the model.
-    """
-    spans = probe(probe_depth(lm), lm.vocabulary)
-    truth = plain_sums(lm.model, lm.vocabulary, spans)
-    ways: dict[str, Callable[[], Sums]] = {
-        "batch padded on the right": partial(_padded_sums, lm, spans, left=False),
-        "batch padded on the left": partial(_padded_sums, lm, spans, left=True),
-        "cached context": partial(_cached, lm, spans),
-    }
-    dtype_of_model = str(lm.model.dtype).removeprefix("torch.")
-    for dtype in _DTYPES:
-        if dtype != dtype_of_model:
-            ways[f"{dtype} in place of {dtype_of_model}"] = partial(_cast, lm, spans, dtype)
-    differences = [_difference(name, way, truth) for name, way in ways.items()]
-    # Generation is compared with a pass over its tokens, so that it has a truth of its own.
-    generated = _difference("generate, raw logits", partial(_generated, lm, spans), [np.zeros(1)])
-    return [*differences, generated]
-
-
-class TextDivergence(NamedTuple):
-    """Compare two models on the tokens of a text after its first.
-
-    ``nats``: the sum of KL; ``alike``: how many have the same likeliest token.
-    """
-
-    tokens: int
-    nats: float
-    alike: int
-
-
-@torch.inference_mode()
-def text_divergence(left: CausalLM, right: CausalLM, text: Ids) -> TextDivergence:
-    """Sum KL(left ‖ right) of the next-token distributions after every token but the last.
-
-    Both models, of one vocabulary, compute the text in one plain pass each; the sums are in
-    float64.  ``text``: at least two tokens, one more than a window at most.  NaN if a model answers
-    with NaN.
-    """
-    left_logits = plain.logits(left.model, left.vocabulary, text[:1], text[1:])
-    right_logits = plain.logits(right.model, right.vocabulary, text[:1], text[1:])
-    nats = 0.0
-    same_likeliest = 0
-    for left_part, right_part in zip(
-        left_logits.split(_DISTRIBUTIONS), right_logits.split(_DISTRIBUTIONS), strict=True
-    ):
-        log_p = left_part.double().log_softmax(dim=-1)
-        log_q = right_part.to(left_part.device).double().log_softmax(dim=-1)
-        terms = torch.where(log_p.isneginf(), 0.0, log_p.exp() * (log_p - log_q))
-        nats += float(terms.sum())
-        same_likeliest += int((log_p.argmax(dim=-1) == log_q.argmax(dim=-1)).sum())
-    return TextDivergence(len(text) - 1, nats, same_likeliest)
-
-
 def probe(depth: int, vocabulary: int) -> list[Span]:
     """Draw spans of random tokens, the deepest of exactly ``depth`` inputs.
 
@@ -460,7 +383,7 @@ class _Judge(NamedTuple):
             generated, wrong_choice = self._generation_difference(path)
             difference = max(largest_difference(sums, self.truth), generated)
         except Exception as error:
-            return Trial(name, None, _first_line(error)), self.noise
+            return Trial(name, None, first_line(error)), self.noise
         reasons = [path.objection(), wrong_choice]
         if not difference <= self.tolerance:
             reasons.append(f"differs by {difference:.2g} nats ({self.tolerance:.2g} allowed)")
@@ -494,7 +417,8 @@ class _Judge(NamedTuple):
         return largest, wrong
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the type and the first line of an error."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
@@ -528,7 +452,7 @@ def _judges(lm: CausalLM, spans: list[Span]) -> list[_Judge]:
     if switch is not None and spans[0].inputs > switch:
         part = slice(0, 2)
     with lm.counting():
-        padded = _padded_sums(lm, spans[part], masked=False)
+        padded = padded_sums(lm, spans[part], masked=False)
     floor = largest_difference(padded, truth[part])
     tolerance = NARROW
     if lm.model.dtype.itemsize >= 4:
@@ -551,19 +475,8 @@ def _float32_copy(lm: CausalLM) -> CausalLM | None:
     return CausalLM(copied, lm.window, lm.vocabulary, lm.work)
 
 
-def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
-    try:
-        differences = [abs(left[-1] - right[-1]) for left, right in zip(way(), truth, strict=True)]
-    except Exception as error:
-        # Models refuse in every way there is, and that is a result.
-        return PathDifference(name, None, _first_line(error))
-    if np.isnan(differences).any():
-        return PathDifference(name, None, "the model answers with NaN")
-    return PathDifference(name, float(max(differences)))
-
-
 @torch.inference_mode()
-def _padded_sums(
+def padded_sums(
     lm: CausalLM, spans: list[Span], *, left: bool = False, masked: bool = True
 ) -> Sums:
     """Score all spans in one padded batch, with a mask or without.
@@ -589,53 +502,11 @@ def _padded_sums(
     sums = []
     for logits, row, span in zip(output.logits, rows, spans, strict=True):
         scored = logits[row, : lm.vocabulary][len(span.context) - 1 :]
-        sums.append(_sums(scored, span.continuation))
+        sums.append(sums_at(scored, span.continuation))
     return sums
 
 
-@torch.inference_mode()
-def _cached(lm: CausalLM, spans: list[Span]) -> Sums:
-    """Score each continuation from the state that the model returned for its context."""
-    sums = []
-    for span in spans:
-        before = lm.model(input_ids=lm.tensor(span.context)[None], use_cache=True)
-        logits = before.logits[0, -1:]
-        if len(span.continuation) > 1:
-            state = state_of(before)
-            if state is None:
-                raise ValueError(f"{type(lm.model).__name__} returns no cache")
-            after = lm.tensor(span.continuation[:-1])[None]
-            rest = lm.model(input_ids=after, **{state_argument(lm.model): state}, use_cache=True)
-            logits = torch.cat([logits, rest.logits[0]])
-        sums.append(_sums(logits[:, : lm.vocabulary], span.continuation))
-    return sums
-
-
-@torch.inference_mode()
-def _generated(lm: CausalLM, spans: list[Span]) -> Sums:
-    """Subtract the scores of tokens in one forward pass from those in ``generate``."""
-    context = spans[0].context[: max(1, lm.window - _NEW_TOKENS)]
-    inputs = lm.tensor(context)[None]
-    options = {
-        "do_sample": False,
-        "return_dict_in_generate": True,
-        "output_logits": True,
-        "pad_token_id": 0,
-    }
-    output = lm.model.generate(
-        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=_NEW_TOKENS, **options
-    )
-    tokens = output.sequences[0, len(context) :].cpu().numpy().astype(np.int32)
-    logits = torch.cat(list(output.logits))[:, : lm.vocabulary]
-    scores = plain.score(lm.model, lm.vocabulary, Span(context, tokens))
-    return [_sums(logits, tokens) - running_sums(scores.logprobs)]
-
-
-def _cast(lm: CausalLM, spans: list[Span], dtype: str) -> Sums:
-    return plain_sums(copied(lm.model).to(getattr(torch, dtype)), lm.vocabulary, spans)
-
-
-def _sums(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
+def sums_at(logits: torch.Tensor, tokens: Ids) -> npt.NDArray[np.float64]:
     """Return the sums of ``tokens`` at rows of ``logits``, with the softmax in float32."""
     return running_sums(plain.scores(logits.float(), tokens).logprobs)
 

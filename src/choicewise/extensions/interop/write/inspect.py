@@ -19,12 +19,12 @@ from choicewise.extensions.interop.write.common import (
     item_scores,
     last_written,
 )
+from choicewise.extensions.interop.write.markup import markdown_escape
 from choicewise.ports import Export
 from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
-from choicewise.util.markup import markdown_escape
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore, EvalSpec

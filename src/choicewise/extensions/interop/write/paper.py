@@ -10,6 +10,13 @@ from pathlib import Path
 
 from choicewise import __version__
 from choicewise.extensions.interop.write.common import export_study
+from choicewise.extensions.interop.write.markup import (
+    OTHER,
+    latex_code,
+    latex_escape,
+    markdown_code,
+    markdown_escape,
+)
 from choicewise.page.study import Study
 from choicewise.ports import Export
 from choicewise.protocols.metrics import METRICS
@@ -17,7 +24,6 @@ from choicewise.report.tables import average_tables, shown_value
 from choicewise.results.number import Number
 from choicewise.results.rows import chosen_part
 from choicewise.table import Table, cell_texts, heading, visible_columns
-from choicewise.util.markup import OTHER, latex_code, latex_escape, markdown_code, markdown_escape
 from choicewise.util.text import percent, plain, safe
 
 NONE = "–"

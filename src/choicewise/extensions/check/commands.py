@@ -1,10 +1,7 @@
-"""Measure ways of computing a score, and score texts: ``choicewise check`` and ``choicewise
-score``.
-"""
+"""Measure ways of computing a score: ``choicewise check``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +12,7 @@ from choicewise.cli import options
 from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import DataError, ModelError
-from choicewise.table import Column, Table
+from choicewise.table import Table
 from choicewise.util.files import read_text
 
 if TYPE_CHECKING:
@@ -66,14 +63,20 @@ def check(
         else:
             show(*_twin_lines(twins))
         return
-    from choicewise.running.work import served_model
+    from choicewise.models.kinds import kind_of
 
-    if served_model(loaded) is not None:
-        server = measure_server(loaded)
+    examined = kind_of(loaded).examine(loaded)
+    if examined is not None:
+        record, parts = examined
         if json:
-            print_json(server)
-        else:
-            show_server(server)
+            print_json(record)
+            return
+        for part in parts:
+            if isinstance(part, str):
+                show(part)
+            else:
+                print_parts([part])
+        tell(*(f"note: {note}" for note in record["notes"]))
         return
     noise = measure_noise(loaded)
     if json:
@@ -106,7 +109,7 @@ def measure_noise(model: Model) -> dict[str, Any]:
     check = model.selfcheck
     if check is None:
         return {**head, "rung": None, "noise": None, "trials": [], "paths": []}
-    from choicewise.models.local.selfcheck import path_differences
+    from choicewise.extensions.check.paths import path_differences
 
     paths = []
     local = _local_model(model)
@@ -140,7 +143,7 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     """
     import numpy as np
 
-    from choicewise.models.local.selfcheck import text_divergence
+    from choicewise.extensions.check.paths import text_divergence
     from choicewise.scoring.significance import lost_per_token
 
     left = _local_model(model)
@@ -164,7 +167,7 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     divergences = [text_divergence(left.lm, right.lm, ids) for ids in texts]
     tokens = np.array([divergence.tokens for divergence in divergences])
     nats = np.array([divergence.nats for divergence in divergences])
-    agreeing = np.array([divergence.alike for divergence in divergences], dtype=np.float64)
+    agreeing = np.array([divergence.agreeing for divergence in divergences], dtype=np.float64)
     # Every text is an item of its own, against nothing.
     offsets = np.arange(len(texts) + 1)
     chosen = np.ones(len(texts), dtype=np.bool_)
@@ -231,11 +234,13 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
 
 def _tables(noise: dict[str, Any]) -> list[Table]:
     """Return the paths that were tried, and what other ways of running the model would change."""
+    from choicewise.report.tables import noise_columns, trial_table
+
     unit = (
         f"Noise of a token's log-probability: {noise['noise']:.2g} nats; for n tokens √n "
         "times as much. Reports count items closer than twice that as near ties."
     )
-    trials = _trial_table(
+    trials = trial_table(
         "path",
         (
             f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path "
@@ -254,206 +259,8 @@ def _tables(noise: dict[str, Any]) -> list[Table]:
     ways = Table(
         name="ways",
         title="largest change if the model ran another way",
-        columns=_noise_columns("way of running the model"),
+        columns=noise_columns("way of running the model"),
         rows=paths,
         notes=[unit],
     )
     return [trials, ways]
-
-
-def _trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str) -> Table:
-    rows = []
-    for trial in trials:
-        remark = f"refused: {trial['refused']}" if trial["refused"] else "taken"
-        rows.append((trial["rung"], trial["difference"], remark))
-    return Table(name="trials", title=title, columns=_noise_columns(name), rows=rows, notes=[note])
-
-
-def _noise_columns(name: str) -> list[Column]:
-    return [
-        Column(name),
-        Column("nats", "size"),
-        Column("remark", heading=" "),
-    ]
-
-
-def measure_server(model: Model) -> dict[str, Any]:
-    """Return what the probe measured: the server, the routes that were tried, noise (nats a token),
-    and protocols.
-    """
-    from choicewise.protocols.readings import supported_readings
-    from choicewise.running.servable import plausible, servable
-    from choicewise.running.work import served_model
-
-    likely = plausible(model)
-    served = served_model(model)
-    check = model.selfcheck
-    judged = servable(model)
-    # A model behind a server has both.
-    assert served is not None
-    assert check is not None
-    return {
-        "model": model.name,
-        "server": asdict(served.record),
-        "window": model.window,
-        "takes": served.takes,
-        "front": None if served.front is None else [*served.front],
-        "plausible": {**asdict(likely), "text": likely.text},
-        "readings": supported_readings(model.supports),
-        **asdict(check),
-        "notes": [*served.notes],
-        "protocols": asdict(judged),
-    }
-
-
-def show_server(measured: dict[str, Any]) -> None:
-    """Print what :func:`measure_server` measured."""
-    facts = _server_facts(measured)
-    width = max(map(len, facts))
-    show(*(f"{name:<{width}}  {value}" for name, value in facts.items()), "")
-    if not measured["server"]["endpoint"]:
-        ways = _trial_table(
-            "route",
-            "routes that were tried, best first",
-            measured["trials"],
-            (
-                "nats: largest difference of a token's log-probability from the same token "
-                "in two parts, in a batch, repeated, or as a next token. Up to "
-                f"{measured['tolerance']:.2g} nats are allowed. Noise of a token: "
-                f"{measured['noise']:.2g} nats; for n tokens √n times as much. Reports count "
-                "items closer than twice that as near ties."
-            ),
-        )
-        print_parts([ways])
-    readings = ", ".join(measured["readings"]) or "none"
-    show(f"readings of {measured['model']}: {readings}")
-    print_parts([_protocol_table(measured["protocols"])])
-    tell(*(f"note: {note}" for note in measured["notes"]))
-
-
-def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
-    server = measured["server"]
-    name = server["model"]
-    if server["root"]:
-        name += f", from {server['root']}"
-    if server["named"]:
-        name += f", called {server['named']} in its answers"
-    window = f"{measured['window']:,} input tokens"
-    if measured["takes"]:
-        window += f" of the {measured['takes']:,} that the server allows for input and output"
-    software = server["software"] or "the server does not name it"
-    route = server["route"] or "none: no route gives right numbers"
-    endpoint = server["endpoint"]
-    if endpoint:
-        # An endpoint has neither tokens nor a window.
-        difference = f"{measured['difference']:.2g} when repeated"
-        return {
-            "server": software,
-            "model": name,
-            "asked by": route,
-            "answers": f"a probability of the probe differs by {difference}",
-            "long states": "; ".join(endpoint["doubts"]) or "their end is read",
-        }
-    return {
-        "server": software,
-        "model": name,
-        "tokenizer": f"{server['tokenizer']}: {_agreement(measured['front'])}",
-        "window": window,
-        "plausible": measured["plausible"]["text"],
-        "asked by": route,
-    }
-
-
-def _protocol_table(protocols: dict[str, Any]) -> Table:
-    from choicewise.results.run import by_reason
-
-    rows = [("served", len(protocols["served"]), _some(protocols["served"]))]
-    for reason, names in by_reason(protocols["refused"]).items():
-        rows.append(("refused", len(names), f"{reason}: {_some(names)}"))
-    if protocols["chats"]:
-        chats = protocols["chats"]
-        rows.append(("of these, served with --chat message", len(chats), _some(chats)))
-    if protocols["untried"]:
-        remark = "they need another form of question; a run names it"
-        rows.append(("not tried", len(protocols["untried"]), remark))
-    columns = [
-        Column("protocols of the catalogue"),
-        Column("count", "count", heading=" "),
-        Column("names", heading=" "),
-    ]
-    return Table(name="protocols", title="", columns=columns, rows=rows)
-
-
-def _agreement(front: list[int] | None) -> str:
-    if front is None:
-        return "the server does not tell how it tokenizes texts"
-    tokens = f"tokens {front}" if front else "nothing"
-    return f"agrees with the server, which puts {tokens} before a text"
-
-
-def _some(names: Sequence[str]) -> str:
-    entries = list(dict.fromkeys(name.partition(":")[0] for name in names))
-    text = ", ".join(entries[:6])
-    if len(entries) > 6:
-        text += f" and {len(entries) - 6} more entries"
-    return text
-
-
-@grouped
-def score(
-    *,
-    model: options.ModelName,
-    context: Annotated[
-        str, typer.Option("--context", help="The text before the choices, used exactly as given.")
-    ],
-    choice: Annotated[
-        list[str],
-        typer.Option("--choice", help="A continuation, including its leading space. Repeatable."),
-    ],
-    reading: Annotated[
-        str | None,
-        typer.Option(
-            "--reading",
-            help="How to score: loglikelihood, pseudo-loglikelihood, "
-            "pseudo-loglikelihood-within-word or encoder-decoder (default: the first that "
-            "the model supports).",
-        ),
-    ] = None,
-    boundary: Annotated[
-        str | None,
-        typer.Option(
-            "--boundary",
-            help="Which tokens count: joint, moved-space, separate, count, lcp (default), "
-            "last-token, heal, word, bytes. Masked models take lcp or count, "
-            "encoder-decoders separate.",
-        ),
-    ] = None,
-    premise: Annotated[
-        str | None,
-        typer.Option(
-            "--premise",
-            help="A text that names the domain without the question, such as ' the answer is:' "
-            "(for dc_pmi and domain_conditional).",
-        ),
-    ] = None,
-    loading: Loading,
-    json: options.Json = False,
-) -> None:
-    """Score each choice as a continuation of the context; log-probabilities in nats."""
-    language_model = loading.load(model)
-    from choicewise.running.score_texts import score_texts
-
-    table = score_texts(
-        language_model, context, choice, reading=reading, boundary=boundary, premise=premise
-    )
-    if json:
-        print_json(table.to_pylist())
-        return
-    rows = table.to_pylist()
-    columns = [Column("score", heading=" ")]
-    for index, row in enumerate(rows):
-        columns.append(Column(f"choice {index}", "score", heading=repr(row["choice"])))
-    cells = []
-    for name in table.column_names[1:]:
-        cells.append([name, *(row[name] for row in rows)])
-    print_parts([Table(name="scores", title="", columns=columns, rows=cells, split=1)])

@@ -20,8 +20,8 @@ import pytest
 from choicewise import Run, evaluate, open_run
 from choicewise.cli import options
 from choicewise.errors import StoreError
+from choicewise.extensions.doctor.examine import Examined, Remedy, examine_runs
 from choicewise.results.summary import summarize
-from choicewise.running.doctor import Examined, Remedy, examine_runs
 from choicewise.store.folder import RunFolder, read_manifest, write_manifest
 from choicewise.store.tables import read_blocks
 from choicewise.util.files import LONGEST, folder_name, free_name, locked

@@ -14,7 +14,7 @@ from choicewise.cli.terminal import print_json, show, tell
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
-    from choicewise.running.doctor import Examined
+    from choicewise.extensions.doctor.examine import Examined
 
 
 LACKING = 7
@@ -44,12 +44,12 @@ def doctor(
 
     Exit codes: 0 no damage, 7 dropped (run the printed command), 8 damaged.
     """
-    from choicewise.running import doctor
+    from choicewise.extensions.doctor.examine import drop_damaged_blocks, examine_runs
 
     if drop:
-        runs = list(doctor.drop_damaged_blocks(folder, options.line_of))
+        runs = list(drop_damaged_blocks(folder, options.line_of))
     else:
-        runs = list(doctor.examine_runs(folder))
+        runs = list(examine_runs(folder))
     if json:
         print_json([{**asdict(run), "damaged": len(run.harmed)} for run in runs])
     else:

@@ -1,4 +1,4 @@
-"""Checks which protocols of the catalogue a model supports, and whether its answers are plausible."""
+"""Check which protocols of the catalogue a model supports, and if its answers are plausible."""
 
 from __future__ import annotations
 

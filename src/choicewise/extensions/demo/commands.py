@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,14 +14,13 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.report import print_numbers
-from choicewise.cli.terminal import print_parts, progress, show, show_dim, tell
+from choicewise.cli.terminal import print_parts, progress, show, tell
 from choicewise.errors import install_line
-from choicewise.util.text import command_line
+from choicewise.util.text import command_line, safe
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
-    from choicewise.results.finding import Finding, Reversal
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Summary
     from choicewise.results.run import Run
@@ -64,7 +65,9 @@ def demo(
     file = _published_file()
     if file is not None:
         model = load_model(file)
-        wanted = protocols if every else _published_protocols(protocols)
+        wanted = protocols
+        if not every:
+            wanted = {name: recipe for name, recipe in protocols.items() if _is_published(recipe)}
         job = _job(str(file), PREFIX + COMMONS.name, list(wanted))
         published.append(_evaluate(model, COMMONS, wanted, job, out / model.name))
     published_rows = [row for run in published for row in keep_summary(run).rows]
@@ -110,7 +113,7 @@ def _published_file() -> Path | None:
 
     None, with the command that makes it usable, if something is missing.
     """
-    from choicewise.models.published_model import fetch_command, published_model
+    from choicewise.extensions.demo.published_model import fetch_command, published_model
 
     file = published_model()
     if file is None:
@@ -122,16 +125,12 @@ def _published_file() -> Path | None:
     return file
 
 
-def _published_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
-    """Return the protocols of the published table."""
+def _is_published(protocol: Protocol) -> bool:
+    """Check that the published table has the protocol."""
     from choicewise.protocols.protocol import short_signature
     from choicewise.results.compare import published
 
-    return {
-        name: protocol
-        for name, protocol in protocols.items()
-        if short_signature(protocol) in published()
-    }
+    return short_signature(protocol) in published()
 
 
 def _show_published(
@@ -140,23 +139,23 @@ def _show_published(
     """Print the models under the protocols of the published table, and what that table has for
     LLaMA-65B.
     """
-    from choicewise.protocols.protocol import short_signature
-    from choicewise.report.brief import published_table
-    from choicewise.results.compare import published
+    from choicewise.extensions.demo.tables import scores_beside_published
     from choicewise.results.finding import reversal
 
     chosen = []
     for summary in summaries:
         outcomes = summary.outcomes.outcomes
-        kept = tuple(
-            outcome for outcome in outcomes if short_signature(outcome.protocol) in published()
-        )
+        kept = tuple(outcome for outcome in outcomes if _is_published(outcome.protocol))
         chosen.append(replace(summary, outcomes=replace(summary.outcomes, outcomes=kept)))
-    drawn = published_table(rows, reversal(chosen), published_rows)
+    drawn = scores_beside_published(rows, reversal(chosen), published_rows)
     if drawn is None:
         return
     show(*drawn.table)
-    show_dim(drawn.publication)
+    # In grey if a terminal shows it.
+    text = safe(drawn.publication)
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        text = f"\x1b[2m{text}\x1b[0m"
+    print(text)
     show(*drawn.order)
 
 
@@ -169,8 +168,12 @@ def _show_all(
     """Print every number, the ``published_rows`` first, the whole published table, and what the
     numbers show.
     """
-    from choicewise.report.comparison import published_table
-    from choicewise.report.findings import reversal_table
+    from choicewise.extensions.demo.tables import (
+        discovery_lines,
+        published_table,
+        reversal_table,
+        striking_pair,
+    )
     from choicewise.results.finding import finding, reversal
 
     if published_rows:
@@ -185,15 +188,6 @@ def _show_all(
     turned = reversal(summaries)
     if turned is not None:
         print_parts([reversal_table(turned, rows)])
-    show(*_discovered(numbers, summaries, turned))
-
-
-def _discovered(
-    numbers: Finding, summaries: Sequence[Summary], turned: Reversal | None
-) -> list[str]:
-    """Return what the runs show, a line each."""
-    from choicewise.report.data import discovery_lines
-    from choicewise.results.compare import striking_pair
 
     leader = numbers.leads[0].models[0]
     best = next(summary for summary in summaries if summary.manifest.model.name == leader)
@@ -201,7 +195,7 @@ def _discovered(
     if pair is not None:
         chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
         tell(f"an answer that goes wrong: `{command_line('explain', best.folder, *chosen)}`")
-    return list(discovery_lines(numbers, turned, pair))
+    show(*discovery_lines(numbers, turned, pair))
 
 
 def _write_page(out: Path, folders: Sequence[Path]) -> str:

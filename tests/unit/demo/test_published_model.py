@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from choicewise.errors import ModelError
-from choicewise.models import published_model as module
-from choicewise.models.published_model import PACKAGE, fetch_command, published_model
+from choicewise.extensions.demo import published_model as module
+from choicewise.extensions.demo.published_model import PACKAGE, fetch_command, published_model
 from tests.paths import ROOT
 
 CONTENT = b"GGUF and its weights"

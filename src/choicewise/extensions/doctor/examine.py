@@ -32,13 +32,13 @@ from choicewise.results.summary import other_numbers, summary_problem
 from choicewise.store.folder import (
     is_sweep,
     leftovers,
+    part_of,
     read_manifest,
     read_sweep,
     unlisted_blocks,
     usable_blocks,
     write_manifest,
 )
-from choicewise.store.shards import part_of
 from choicewise.store.tables import (
     SCHEMAS,
     block_file,

@@ -1,0 +1,75 @@
+"""Score texts: ``choicewise score``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from choicewise.cli import options
+from choicewise.cli.options import Loading, grouped
+from choicewise.cli.terminal import print_json, print_parts
+from choicewise.table import Column, Table
+
+if TYPE_CHECKING:
+    pass
+
+
+@grouped
+def score(
+    *,
+    model: options.ModelName,
+    context: Annotated[
+        str, typer.Option("--context", help="The text before the choices, used exactly as given.")
+    ],
+    choice: Annotated[
+        list[str],
+        typer.Option("--choice", help="A continuation, including its leading space. Repeatable."),
+    ],
+    reading: Annotated[
+        str | None,
+        typer.Option(
+            "--reading",
+            help="How to score: loglikelihood, pseudo-loglikelihood, "
+            "pseudo-loglikelihood-within-word or encoder-decoder (default: the first that "
+            "the model supports).",
+        ),
+    ] = None,
+    boundary: Annotated[
+        str | None,
+        typer.Option(
+            "--boundary",
+            help="Which tokens count: joint, moved-space, separate, count, lcp (default), "
+            "last-token, heal, word, bytes. Masked models take lcp or count, "
+            "encoder-decoders separate.",
+        ),
+    ] = None,
+    premise: Annotated[
+        str | None,
+        typer.Option(
+            "--premise",
+            help="A text that names the domain without the question, such as ' the answer is:' "
+            "(for dc_pmi and domain_conditional).",
+        ),
+    ] = None,
+    loading: Loading,
+    json: options.Json = False,
+) -> None:
+    """Score each choice as a continuation of the context; log-probabilities in nats."""
+    language_model = loading.load(model)
+    from choicewise.extensions.score.score_texts import score_texts
+
+    table = score_texts(
+        language_model, context, choice, reading=reading, boundary=boundary, premise=premise
+    )
+    if json:
+        print_json(table.to_pylist())
+        return
+    rows = table.to_pylist()
+    columns = [Column("score", heading=" ")]
+    for index, row in enumerate(rows):
+        columns.append(Column(f"choice {index}", "score", heading=repr(row["choice"])))
+    cells = []
+    for name in table.column_names[1:]:
+        cells.append([name, *(row[name] for row in rows)])
+    print_parts([Table(name="scores", title="", columns=columns, rows=cells, split=1)])

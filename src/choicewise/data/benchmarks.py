@@ -143,7 +143,13 @@ def open_benchmark(
     fetched = read_fetched(folder)
     if fetched is None:
         return _read_filled(opened, folder, on_bad_item)
-    problems = _changes(folder, fetched)
+    problems = []
+    for file, record in fetched.files.items():
+        path = folder / file
+        if not path.is_file():
+            problems.append(f"{path} is missing")
+        elif file_record(path) != record:
+            problems.append(f"{path} has another checksum than the fetched file")
     if problems:
         remedy = f"fetch them again, or remove {NAME} to use your own rows"
         raise DataError(f"{folder}: files differ from {fetched.source}; {remedy}", problems)
@@ -286,18 +292,6 @@ def read_fetched(folder: Path) -> Fetched | None:
         if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
             raise DataError(f"{path} names {file} outside its folder; fetch the data again")
     return fetched
-
-
-def _changes(folder: Path, fetched: Fetched) -> list[str]:
-    """Return a line for each file that is not as it was fetched."""
-    problems = []
-    for file, record in fetched.files.items():
-        path = folder / file
-        if not path.is_file():
-            problems.append(f"{path} is missing")
-        elif file_record(path) != record:
-            problems.append(f"{path} has another checksum than the fetched file")
-    return problems
 
 
 def _read(

@@ -266,20 +266,12 @@ def _without_empty_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
             empty.append(row)
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file, line ends unchanged, without a byte order mark at its start.
-
-    Raises DataError with the offset and line of the first byte that is not UTF-8, or if the file
-    can't be read.
-    """
-    return "".join(text_lines(path))
-
-
 def text_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
     r"""Yield the text of a file line by line, with the ``\n`` that alone ends a line.
 
-    Raises DataError as :func:`read_text`, once it comes to the byte, and for a line of more than
-    ``longest`` bytes.
+    A byte order mark at its start is left out.  Raises DataError with the offset and line of the
+    first byte that is not UTF-8, once it comes to it, for a line of more than ``longest`` bytes,
+    and if the file can't be read.
     """
     offset = 0
     try:

@@ -349,7 +349,9 @@ def _retry_after(error: Exception, tried: int) -> float | None:
 def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, a flat table
     from huggingface_hub import constants, errors
 
-    endpoint = _shown(constants.ENDPOINT)
+    # An address may hold a password.
+    address = urlsplit(constants.ENDPOINT)
+    endpoint = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
     page = f"{endpoint}/{kind.path}{name.repository}"
     for cause in _causes(error):
         match cause:
@@ -455,11 +457,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
-
-
-def _shown(endpoint: str) -> str:
-    parts = urlsplit(endpoint)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _silence_of(error: BaseException) -> str:

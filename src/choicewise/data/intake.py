@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -65,12 +65,18 @@ def build_dataset(
     if problems:
         raise DataError(problems[0], problems[1:])
     if not splits:
-        raise DataError(f"{name} has no usable questions{refused.first()}")
+        why = ""
+        if refused.rows:
+            why = f"; all rows were skipped, the first because {refused.rows[0][1]}"
+        raise DataError(f"{name} has no usable questions{why}")
     notes = []
     for taken in splits.values():
         notes += [*taken.twice(), *taken.telling_choices()]
     items = {split: taken.items for split, taken in splits.items()}
-    return Dataset(name, items, refused.skipped(), notes=tuple(notes))
+    skipped = []
+    for location, why in refused.rows:
+        skipped.append(SkippedRow(str(location.file), location.row, why))
+    return Dataset(name, items, tuple(skipped), notes=tuple(notes))
 
 
 def check_item(item: Item, fewest: int = 2) -> None:
@@ -105,73 +111,51 @@ def _blank_choice(choices: tuple[str, ...]) -> str:
     return problem
 
 
-@dataclass
-class _Unanswered:
-    """Count the rows of a split that have no answer; ``first``: where the first is, and why."""
-
-    first: str
-    count: int = 0
-
-    def problem(self, split: str, *, others_are_answered: bool) -> str:
-        """Return what is wrong with the rows."""
-        if not others_are_answered:
-            remedy = "skip bad items, or move its file away"
-            return f"split {split} has no answers and can't be scored ({self.first}); {remedy}"
-        if self.count == 1:
-            return f"{self.first}; correct the row, or skip bad items"
-        return (
-            f"{self.count:,} rows of split {split} have no answer, first {self.first}; correct "
-            "them,"
-            " or skip bad items"
-        )
-
-
 class _RefusedRows:
     """Rows that can't be used: all of them to be skipped, or the first to be listed in an error."""
 
     def __init__(self, *, skips: bool) -> None:
         self._skips = skips
-        self._rows: list[tuple[RowPlace, str]] = []  # with the reason
+        self.rows: list[tuple[RowPlace, str]] = []  # with the reason
         # Without those that only lack an answer.
         self._count = 0
-        self._unanswered: dict[str, _Unanswered] = {}
+        # Split → rows without an answer, and where the first is, and why.
+        self._unanswered: Counter[str] = Counter()
+        self._first_unanswered: dict[str, str] = {}
 
     def add(self, row: IntakeRow, reason: UnusableRow) -> None:
         is_kept = self._skips
         if isinstance(reason, NoAnswer):
             # The location of a row is read from its file, so that it is spelled once.
             if row.split not in self._unanswered:
-                self._unanswered[row.split] = _Unanswered(f"{row.location}: {reason}")
-            self._unanswered[row.split].count += 1
+                self._first_unanswered[row.split] = f"{row.location}: {reason}"
+            self._unanswered[row.split] += 1
         else:
             self._count += 1
             is_kept = is_kept or self._count <= _LISTED
         if is_kept:
-            self._rows.append((row.location, str(reason)))
+            self.rows.append((row.location, str(reason)))
 
     def problems(self, answered: Iterable[str]) -> list[str]:
         """Return the lines of an error about the rows; ``answered``: splits that have items."""
         if self._skips:
             return []
         problems = []
-        for split, unanswered in self._unanswered.items():
-            problems.append(unanswered.problem(split, others_are_answered=split in answered))
-        if self._rows:
-            reasons = [f"{location}: {reason}" for location, reason in self._rows]
+        for split, count in self._unanswered.items():
+            first = self._first_unanswered[split]
+            remedy = "correct the row, or skip bad items"
+            if split not in answered:
+                first = f"split {split} has no answers and can't be scored ({first})"
+                remedy = "skip bad items, or move its file away"
+            elif count > 1:
+                first = f"{count:,} rows of split {split} have no answer, first {first}"
+                remedy = "correct them, or skip bad items"
+            problems.append(f"{first}; {remedy}")
+        if self.rows:
+            reasons = [f"{location}: {reason}" for location, reason in self.rows]
             remedy = "correct the row, or skip bad items"
             problems += _together(reasons, self._count, "rows can't be used", remedy)
         return problems
-
-    def first(self) -> str:
-        """Return why the first row was skipped, to end a sentence with."""
-        if not self._rows:
-            return ""
-        return f"; all rows were skipped, the first because {self._rows[0][1]}"
-
-    def skipped(self) -> tuple[SkippedRow, ...]:
-        return tuple(
-            SkippedRow(str(location.file), location.row, why) for location, why in self._rows
-        )
 
 
 class _FileStart(NamedTuple):

@@ -156,7 +156,12 @@ def _open_hub_dataset(
     paths: list[str] = []
     for paths_of_split in splits.values():
         paths += paths_of_split
-    _refuse_partial(snapshot, paths)
+    # The Hub may have converted only a part of the rows.
+    for part in PurePosixPath("/".join(paths)).parts:
+        if part.startswith("partial-"):
+            raise DataError(
+                f"{snapshot.source} has only a part of the rows ({part}); name its main revision"
+            )
     local = dict(zip(paths, snapshot.download(paths, progress), strict=True))
     files = {split: [local[path] for path in of_split] for split, of_split in splits.items()}
     label = HubName(name.repository)
@@ -170,17 +175,6 @@ def _open_hub_dataset(
             raise
         raise renamed from error
     return replace(dataset, source=str(replace(label, revision=snapshot.commit)))
-
-
-def _refuse_partial(snapshot: Snapshot, paths: list[str]) -> None:
-    """Raise DataError if the Hub has converted only a part of the rows."""
-    for path in paths:
-        for part in PurePosixPath(path).parts:
-            if part.startswith("partial-"):
-                raise DataError(
-                    f"{snapshot.source} has only a part of the rows ({part}); name its main "
-                    "revision"
-                )
 
 
 def _with_names_on_hub(error: DataError, snapshot: Snapshot) -> DataError | None:

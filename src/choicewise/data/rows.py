@@ -744,8 +744,7 @@ def _cells(
         if columns.choices_split:
             return list(split_choices(cell, columns.choices_split)), None, source
         cell = list_in(cell, source)
-    cells, labels = _cells_and_labels(cell, source)
-    return cells, labels, source
+    return *_cells_and_labels(cell, source), source
 
 
 def _cells_and_labels(cell: object, column: str) -> tuple[list[object], list[object] | None]:

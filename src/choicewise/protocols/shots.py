@@ -66,7 +66,13 @@ def sample(
         return [()] * len(wanted)
     count = protocol.shots
     if protocol.sampler == "curated":
-        return [_curated_shots(protocol, subject)] * len(wanted)
+        examples = curated((protocol.shot_split or "").replace("{subject}", subject))
+        if len(examples) < count:
+            raise DataError(
+                f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol asks for "
+                f"{count} shots; use a protocol file with fewer shots or another sampler"
+            )
+        return [examples[:count]] * len(wanted)
     pool = _pool(protocol, dataset, subject)
     stream = STREAMS.get(protocol.sampler)
     if stream is None and protocol.sampler != "helm":
@@ -233,18 +239,6 @@ def draw(stream: Stream, items: int, pool: int, count: int, seed: int | None) ->
     for index in order:
         drawn[index] = random.sample(range(pool), count + stream.spare)
     return drawn
-
-
-def _curated_shots(protocol: Protocol, subject: str) -> Shots:
-    """Return the first examples of the protocol's curated set; DataError if it has too few."""
-    examples = curated((protocol.shot_split or "").replace("{subject}", subject))
-    if len(examples) < protocol.shots:
-        raise DataError(
-            f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol "
-            "asks for "
-            f"{protocol.shots} shots; use a protocol file with fewer shots or another sampler"
-        )
-    return examples[: protocol.shots]
 
 
 def _further_texts(item: Item) -> set[str]:

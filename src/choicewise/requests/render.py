@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.decisions import DESCRIPTIONS, kind_of
-from choicewise.data.files import read_text
+from choicewise.data.files import text_lines
 from choicewise.data.items import Item
 from choicewise.data.rows import LETTERS
 from choicewise.errors import DataError
@@ -351,7 +351,7 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         try:

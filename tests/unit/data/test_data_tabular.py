@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Columns
-from choicewise.data.files import RowPlace, cells, parquet_rows, read_text
+from choicewise.data.files import RowPlace, cells, parquet_rows, text_lines
 from choicewise.data.hub import HubName, hub_name
 from choicewise.data.intake import build_dataset, check_item
 from choicewise.data.items import Item, duplicate_choices
@@ -141,7 +141,7 @@ def test_byte_order_mark_and_line_ends(tmp_path: Path) -> None:
     table.write_bytes(b'\xef\xbb\xbfquestion,A,B,answer\r\n"one\r\ntwo",\x01,"""x""",A\r\n')
     (item,) = open_dataset(table).splits["test"]
     assert (item.question, item.choices) == ("one\r\ntwo", ("\x01", '"x"'))
-    assert read_text(table).startswith("question")
+    assert next(text_lines(table)).startswith("question")
     assert next(cells(table)) == ["question", "A", "B", "answer"]
 
 

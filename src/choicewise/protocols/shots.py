@@ -69,8 +69,8 @@ def sample(
         examples = curated((protocol.shot_split or "").replace("{subject}", subject))
         if len(examples) < count:
             raise DataError(
-                f"the curated set {protocol.shot_split} has {len(examples)} examples, and the protocol asks for "
-                f"{count} shots; use a protocol file with fewer shots or another sampler"
+                f"the curated set {protocol.shot_split} has {len(examples)} examples, and the "
+                f"protocol asks for {count} shots; use a protocol file with fewer shots or another sampler"
             )
         return [examples[:count]] * len(wanted)
     pool = _pool(protocol, dataset, subject)

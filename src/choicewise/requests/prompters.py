@@ -160,7 +160,7 @@ class Form:
         context: str,
         continuation: str,
     ) -> Span | MaskedLoss | Blanks | Rendition:
-        """Return the prompt about the ``span`` of ``choice``, ``continuation`` after ``context``."""
+        """Return the prompt about ``span`` of a ``choice``, ``continuation`` after ``context``."""
         return span
 
 

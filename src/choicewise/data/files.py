@@ -329,6 +329,9 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
         with open_file(path, TABLE) as content:
             file = open_parquet(content, buffer_size=_BUFFER)
             unpacked(content, at_once=_DATA_AT_ONCE)
+            name = repeated(file.schema_arrow.names)
+            if name is not None:
+                raise DataError(f"{path} has two columns {name!r}; rename one of them")
             # Every thread would keep memory for itself.
             for batch in file.iter_batches(_PARQUET_CHUNK, use_threads=False):
                 names = batch.schema.names

@@ -172,10 +172,10 @@ class SelfCheck:
     """
 
     rung: str
-    difference: float
-    floor: float
-    tolerance: float
-    noise: float
-    depth: int
-    trials: tuple[Trial, ...]
+    difference: float = 0.0
+    floor: float = 0.0
+    tolerance: float = 0.0
+    noise: float = 0.0
+    depth: int = 0
+    trials: tuple[Trial, ...] = ()
     cost: str = ""

@@ -239,8 +239,8 @@ ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1
 """Indices of right choices, of which one is wrong: it does not turn them into flags."""
 
 REFUSED = [
-    (TABLE.replace("\n", "\r"), "read as a table"),
-    (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', "line 2 or before"),
+    (f'{HEAD},text\nq,0,-1,0,"abc\nq,1,-2,0,x\n', r"line \d .*quotes"),
+    (f"{HEAD}\nq,0,-1\nq,1,-2,B\n", "row 1 .*3 cells"),
     (TABLE.replace(",", ";").replace("-1;", "-1,5;"), "'-1,5', not a number"),
     (f"{HEAD}\nq,0,-1,B\nq,1,-2,B\n", "in the column choice"),
     (TABLE.replace("-1", "0.7"), "item '001' of a table, choice 0 has the loglikelihood 0.7"),

@@ -4,9 +4,7 @@ Slurm array, and the command ``merge``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from choicewise.ports import Command, Executor, Extension, TaskArray, calls
+from choicewise.ports import Command, Executor, Extension, TaskArray, calls, returns
 
 
 class Processes(Executor):
@@ -30,11 +28,7 @@ class Ray(Executor):
     summary = "a Ray cluster"
     evaluate = calls("choicewise.extensions.cluster.ray:evaluate")
 
-    def device(self) -> str | None:
-        """Return ``cuda`` if the cluster has GPUs, else ``cpu``."""
-        from choicewise.extensions.cluster.ray import cluster_device
-
-        return cluster_device()
+    device = calls("choicewise.extensions.cluster.ray:cluster_device")
 
 
 class Slurm(TaskArray):
@@ -42,12 +36,7 @@ class Slurm(TaskArray):
 
     name = "slurm"
     summary = "the tasks of a Slurm array"
-
-    def part(self, environment: Mapping[str, str]) -> tuple[int, int]:
-        """Return the number of this task and how many there are."""
-        from choicewise.extensions.cluster.slurm import part_of_array
-
-        return part_of_array(environment)
+    part = calls("choicewise.extensions.cluster.slurm:part_of_array")
 
 
 class Merge(Command):
@@ -55,12 +44,7 @@ class Merge(Command):
 
     name = "merge"
     summary = "Merge the shards of a run."
-
-    def app(self) -> Callable[..., None]:
-        """Return the function."""
-        from choicewise.extensions.cluster.commands import merge
-
-        return merge
+    app = returns("choicewise.extensions.cluster.commands:merge")
 
 
 EXTENSION = Extension("cluster", [Processes(), Ray(), Slurm(), Merge()])

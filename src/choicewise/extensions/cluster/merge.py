@@ -50,7 +50,7 @@ from choicewise.store.tables import (
     write_block,
 )
 from choicewise.util.files import new_folder
-from choicewise.util.text import listed
+from choicewise.util.text import are, listed
 
 
 class MissingShards(UsageError):
@@ -147,9 +147,9 @@ def merge(
             lines = [line_of(*first.sibling(number)) for number in missing[:_LINES]]
             if len(missing) > _LINES:
                 lines.append(f"and {len(missing) - _LINES:,} more")
-            raise MissingShards(f"{names} {_are(missing)} not there", lines)
+            raise MissingShards(f"{names} {are(len(missing))} not there", lines)
         whose = "its" if len(missing) == 1 else "their"
-        say(f"{names} {_are(missing)} not there: {whose} questions count as missing")
+        say(f"{names} {are(len(missing))} not there: {whose} questions count as missing")
     for line in _notes(shards, numbers):
         say(line)
     with new_folder(out) as partial:
@@ -267,7 +267,7 @@ def _complete(
     halves = [shard for shard in shards if not shard.record.plan]
     lines = [line_of(shard.folder, shard.manifest) for shard in halves]
     if halves and not (allow_missing and len(halves) < len(shards)):
-        raise MissingShards(f"{listed([*map(str, halves)])} {_are(halves)} not complete", lines)
+        raise MissingShards(f"{listed([*map(str, halves)])} {are(len(halves))} not complete", lines)
     for half, line in zip(halves, lines, strict=True):
         say(f"{half} is not complete and left out; `{line}` finishes it")
     whole = [shard for shard in shards if shard.record.plan]
@@ -345,11 +345,8 @@ def _engines(shards: Iterable[_Shard]) -> dict[int, EngineRecord]:
 
 
 def _checks(shards: Sequence[_Shard]) -> dict[int, SelfCheckRecord]:
-    checks = {}
-    for number, engine in _engines(shards).items():
-        if engine.selfcheck is not None:
-            checks[number] = engine.selfcheck
-    return checks
+    checks = {number: engine.selfcheck for number, engine in _engines(shards).items()}
+    return {number: check for number, check in checks.items() if check is not None}
 
 
 def _blocks(
@@ -469,10 +466,7 @@ def _together(spent: Sequence[Spent]) -> Spent | None:
     """Return the cost of all parts. Every part counts the tokens that the whole run asks for."""
     if not spent:
         return None
-    total = spent[0]
-    for cost in spent[1:]:
-        total += cost
-    return replace(total, tokens_asked=max(cost.tokens_asked for cost in spent))
+    return replace(reduce(add, spent), tokens_asked=max(cost.tokens_asked for cost in spent))
 
 
 def _without_shard(command: Sequence[str]) -> Iterator[str]:
@@ -496,24 +490,16 @@ def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:
     return replace(servers[0], noise=noise, changed="; ".join(changed), endpoint=endpoint)
 
 
-def _same_bits(one: pa.Table, other: pa.Table) -> bool:
-    """Return whether both hold the same values, NaN included."""
+def _same_bits(*tables: pa.Table) -> bool:
+    """Return whether two tables hold the same values, NaN included."""
+    one, other = tables
     if len(one) != len(other):
         return False
-    for column, other_column in zip(one.columns, other.columns, strict=True):
-        rows = row_bytes(_readable(column))
-        other_rows = row_bytes(_readable(other_column))
+    for pair in zip(one.columns, other.columns, strict=True):
+        # Eight booleans share a byte.
+        if pa.types.is_boolean(pair[0].type):
+            pair = tuple(column.cast(pa.int8()) for column in pair)
+        rows, other_rows = map(row_bytes, pair)
         if not rows.equals(other_rows):
             return False
     return True
-
-
-def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Eight booleans share a byte.
-    if pa.types.is_boolean(column.type):
-        return column.cast(pa.int8())
-    return column
-
-
-def _are(several: Sequence[object]) -> str:
-    return "is" if len(several) == 1 else "are"

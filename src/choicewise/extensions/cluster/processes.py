@@ -184,11 +184,7 @@ class Processes:
 
 
 def _prepare() -> Callable[[Record], Record]:
-    return _answer
-
-
-def _answer(record: Record) -> Record:
-    return compute_part(Part(**record))
+    return lambda record: compute_part(Part(**record))
 
 
 if __name__ == "__main__":

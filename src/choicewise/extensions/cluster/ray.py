@@ -59,7 +59,8 @@ def evaluate(models: Iterable[ModelRuns], workers: int | None, watcher: Watcher)
             count = 1
             if len(all_runs) == 1:
                 count = max(1, sum(needs.times(node) for node in nodes_of_cluster()))
-        sharded.append(ShardedRuns(runs, count, Tasks(needs, _spreads(runs, needs))))
+        takes_device = "device" in model_kind(runs.job.models[0].name).takes
+        sharded.append(ShardedRuns(runs, count, Tasks(needs, needs.gpus > 1 and takes_device)))
     watcher.say(f"computing on a cluster with {in_words(nodes_of_cluster())}")
     compute_all(sharded, watcher)
 
@@ -96,10 +97,6 @@ class Tasks:
         """End the tasks of ``futures``; what they have written stays."""
         for future in futures:
             self._ray.cancel(self._reference_of[future], force=True)
-
-
-def _spreads(runs: ModelRuns, needs: Needs) -> bool:
-    return needs.gpus > 1 and "device" in model_kind(runs.job.models[0].name).takes
 
 
 def _future_of(reference: Any) -> Future[Record]:
@@ -140,9 +137,7 @@ def task_needs(runs: ModelRuns, workers: int | None) -> Needs:
             f"device {model.device} is one of a machine; use {device}, as Ray chooses which of "
             "them is free"
         )
-    size = None
-    if model.device != "cpu" and has_gpus:
-        size = gpu_bytes()
+    size = gpu_bytes() if model.device != "cpu" and has_gpus else None
     return needs_of(model, nodes, workers, size, bytes_of(choice.memory or "") or None)
 
 
@@ -392,7 +387,7 @@ def in_words(nodes: Sequence[Node]) -> str:
     """Say what all nodes have together: ``2 nodes, 8 GPUs, 64 CPUs and 500.0 GB of memory``."""
     words = [_amount("node", len(nodes))]
     for name in ("GPU", "CPU", "memory"):
-        amount = _sum(nodes, name)
+        amount = sum(node.get(name, 0) for node in nodes)
         if amount:
             words.append(_amount(name, amount))
     return listed(words)
@@ -465,10 +460,6 @@ def _cores(nodes: Sequence[Node], workers: int | None) -> int:
         if sum(cores_of_node // count for cores_of_node in cores) >= workers:
             return count
     return 1
-
-
-def _sum(nodes: Iterable[Node], name: str) -> float:
-    return sum(node.get(name, 0) for node in nodes)
 
 
 def _amount(name: str, amount: float, bare: bool = False) -> str:

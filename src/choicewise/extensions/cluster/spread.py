@@ -222,19 +222,15 @@ def compute_all(sharded: Sequence[ShardedRuns], watcher: Watcher) -> None:
                 computing += runs.futures
             wait(computing, BEAT, FIRST_COMPLETED)
             for runs in list(waiting):
-                failures = _advanced(runs, watcher)
+                # How the runs ended by dataset, None while they are computed.
+                failures = None
+                try:
+                    runs.advance(watcher.say)
+                    if not runs.futures:
+                        failures = runs.finish()
+                except ChoicewiseError as error:
+                    failures = runs.fail(error)
                 watcher.progress(runs.label, runs.share)
                 if failures is not None:
                     waiting.remove(runs)
                     watcher.ended(runs.label, failures)
-
-
-def _advanced(runs: ShardedRuns, watcher: Watcher) -> dict[str, str] | None:
-    """Return how the runs ended by dataset, None while they are computed."""
-    try:
-        runs.advance(watcher.say)
-        if runs.futures:
-            return None
-        return runs.finish()
-    except ChoicewiseError as error:
-        return runs.fail(error)

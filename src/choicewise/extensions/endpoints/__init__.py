@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choicewise.ports import Analysis, Extension, Loading, ModelKind, PairAnalysis, calls
 
 if TYPE_CHECKING:
     from choicewise.extensions.endpoints.server.address import ServerAddress
+    from choicewise.extensions.endpoints.vllm.engine_name import EngineName
     from choicewise.models.model import Model
 
 
@@ -85,11 +84,7 @@ class Decisions(_AtAddress):
 
     notes = calls("choicewise.extensions.endpoints.decisions.endpoint_report:notes")
 
-    def read_exchange(self, text: str) -> Mapping[str, Any]:
-        from choicewise.extensions.endpoints.decisions.exchange import Exchange
-
-        return asdict(Exchange.of(text))
-
+    read_exchange = calls("choicewise.extensions.endpoints.decisions.exchange:read_exchange")
     exchange_lines = calls(
         "choicewise.extensions.endpoints.decisions.endpoint_report:exchange_lines"
     )
@@ -106,20 +101,20 @@ class Engine(ModelKind):
     revisions = "takes no revisions; name vllm:NAME@REVISION for each"
     remote = True
 
-    def check(self, name: str) -> None:
+    def parsed(self, name: str) -> EngineName:
+        """Return the parts of ``name``; raise ModelError."""
         from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 
-        EngineName.parse(name)
+        return EngineName.parse(name)
+
+    def check(self, name: str) -> None:
+        self.parsed(name)
 
     def location(self, name: str) -> str:
-        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
-
-        return EngineName.parse(name).model
+        return self.parsed(name).model
 
     def gpus(self, name: str) -> int:
-        from choicewise.extensions.endpoints.vllm.engine_name import EngineName
-
-        options = EngineName.parse(name).options
+        options = self.parsed(name).options
         sizes = [options.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "pipeline", "data")]
         return math.prod(sizes)
 

@@ -284,12 +284,7 @@ class Wandb(Writer):
     )
     output = "store"
 
-    def check(self, out: Path) -> None:
-        """Raise UsageError if ``out`` can't be of this format."""
-        from choicewise.extensions.interop.write.trackers import check_wandb
-
-        check_wandb(out)
-
+    check = calls("choicewise.extensions.interop.write.trackers:check_wandb")
     write = calls("choicewise.extensions.interop.write.trackers:write_wandb")
 
 
@@ -303,12 +298,7 @@ class Mlflow(Writer):
     )
     output = "store"
 
-    def check(self, out: Path) -> None:
-        """Raise UsageError if ``out`` can't be of this format."""
-        from choicewise.extensions.interop.write.trackers import check_mlflow
-
-        check_mlflow(out)
-
+    check = calls("choicewise.extensions.interop.write.trackers:check_mlflow")
     write = calls("choicewise.extensions.interop.write.trackers:write_mlflow")
 
 

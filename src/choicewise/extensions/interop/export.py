@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,16 @@ from choicewise.protocols.between import apply_metrics, refuse_metrics
 from choicewise.report.logged import log_line
 from choicewise.results.run import Run, open_run
 from choicewise.results.sweep import run_folders, sweeps
+from choicewise.store.tables import file_record
 from choicewise.util.files import (
     Refused,
     disk_errors,
     new_file,
     new_folder,
-    open_file,
     put_back,
     read_bytes,
 )
+from choicewise.util.text import listed
 
 
 def export(
@@ -270,9 +270,6 @@ It holds the format, the content in words, and the sha256 of the files by name.
 
 _MARK_TYPES = {"format": str, "content": list, "files": dict}
 
-NAMED = 5
-"""Names in a message; others are counted."""
-
 
 def begins_with(file: Path, text: str) -> bool:
     """Return whether ``file`` begins with ``text``."""
@@ -308,7 +305,7 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     mark = _read_mark(target)
     if mark is None:
         raise UsageError(
-            f"{out} holds {_named(sorted(files)) or 'folders'}, not an export; choose an empty or "
+            f"{out} holds {listed(sorted(files)) or 'folders'}, not an export; choose an empty or "
             "new folder"
         )
     if mark["format"] != name:
@@ -321,19 +318,19 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     others = files - digests.keys()
     if others:
         raise UsageError(
-            f"{out} holds {_named(sorted(others))} beside an export; choose another folder, or "
+            f"{out} holds {listed(sorted(others))} beside an export; choose another folder, or "
             "move that"
         )
     changed = [file for file in sorted(files) if _sha256(target / file) != digests[file]]
     if changed:
         raise UsageError(
-            f"{out} holds {_named(changed)}, changed since the export; choose another folder, or "
+            f"{out} holds {listed(changed)}, changed since the export; choose another folder, or "
             "move that"
         )
     lost = [run for run in mark["content"] if run not in content]
     if lost:
         raise UsageError(
-            f"{out} holds an export of {_named(lost)}; export that with it, or choose another "
+            f"{out} holds an export of {listed(lost)}; export that with it, or choose another "
             "folder"
         )
 
@@ -361,17 +358,9 @@ def _read_mark(folder: Path) -> dict[str, Any] | None:
     return mark
 
 
-def _named(names: Sequence[str]) -> str:
-    text = ", ".join(names[:NAMED])
-    if len(names) > NAMED:
-        text += f" and {len(names) - NAMED} more"
-    return text
-
-
 def _sha256(file: Path) -> str:
     """Return the digest of a file in hexadecimal, "" if it is no regular file."""
     try:
-        with open_file(file) as stream:
-            return file_digest(stream, "sha256").hexdigest()
+        return file_record(file).sha256
     except Refused:
         return ""

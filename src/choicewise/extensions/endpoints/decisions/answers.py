@@ -16,7 +16,7 @@ from choicewise.extensions.endpoints.decisions.claims import MASSES, confidences
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
 from choicewise.questions import TypedQuestion
 from choicewise.scoring.rounding import rounding_step
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import json_text
 from choicewise.util.text import listed, short
 
 QUESTION: Final = "q"
@@ -152,7 +152,15 @@ class AnswerFormat:
         _check_blocked(inner, answers)
         if answers is None:
             raise _Missing("the answer has no 'answers'")
-        self._check_container(answers)
+        is_right = isinstance(answers, dict)
+        wanted = "an object with the id of each question"
+        if self.answers == "list":
+            is_right = isinstance(answers, list)
+            wanted = "a list"
+        if not is_right:
+            kinds: dict[type, str] = {dict: "an object", list: "a list"}
+            container = kinds.get(type(answers), "neither")
+            raise _Missing(f"'answers' is {container}; in the dialect {self.name} it is {wanted}")
         candidates = _candidates(answers)
         if len(candidates) > 1:
             raise _Missing("the question has two answers")
@@ -166,19 +174,6 @@ class AnswerFormat:
         if not isinstance(candidates[0], dict):
             raise _Missing("the answer to the question is not an object")
         return candidates[0]
-
-    def _check_container(self, answers: object) -> None:
-        container = "neither"
-        if isinstance(answers, list):
-            container = "a list"
-        elif isinstance(answers, dict):
-            container = "an object"
-        expected = "an object"
-        wanted = "an object with the id of each question"
-        if self.answers == "list":
-            expected = wanted = "a list"
-        if container != expected:
-            raise _Missing(f"'answers' is {container}; in the dialect {self.name} it is {wanted}")
 
     def _probabilities(
         self, answer: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
@@ -374,7 +369,7 @@ def _check_success(body: Mapping[str, Any]) -> None:
     # Cloudflare reports it by ``success``, others by ``error``, and all under status 200.
     is_answer = "answers" in body or "probabilities" in body
     if body.get("success") is False or (error and not is_answer):
-        message = _json(error or body.get("errors"))
+        message = json_text(error or body.get("errors"))
         raise _Missing(f"the answer is an error: {short(message, 300)}", retry=True)
 
 
@@ -434,23 +429,20 @@ def _check_legend(answer: Mapping[str, Any], question: TypedQuestion) -> None:
     """
     if question.kind != "score":
         return
-    texts = {str(level): text for level, text in enumerate(question.names)}
-    for level, text in _legend(answer):
-        if text not in (None, "") and texts.get(str(level)) != text:
-            raise _Missing(f"the answer calls level {level} {_spelled(text)}, unlike the question")
-
-
-def _legend(answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    legend = answer.get("legend")
     levels = answer.get("probabilities")
+    pairs: list[tuple[Any, Any]] = []
     if isinstance(levels, list):
         objects = [level for level in levels if isinstance(level, dict)]
-        return [(level.get("value"), level.get("label")) for level in objects]
-    legend = answer.get("legend")
-    if isinstance(legend, dict):
-        return list(legend.items())
-    if isinstance(legend, list):
-        return list(enumerate(legend))
-    return []
+        pairs = [(level.get("value"), level.get("label")) for level in objects]
+    elif isinstance(legend, dict):
+        pairs = list(legend.items())
+    elif isinstance(legend, list):
+        pairs = list(enumerate(legend))
+    texts = {str(level): text for level, text in enumerate(question.names)}
+    for level, text in pairs:
+        if text not in (None, "") and texts.get(str(level)) != text:
+            raise _Missing(f"the answer calls level {level} {_spelled(text)}, unlike the question")
 
 
 def _choice(answer: Mapping[str, Any]) -> str | None:
@@ -464,7 +456,7 @@ def _choice(answer: Mapping[str, Any]) -> str | None:
     choice = answer.get("choice")
     if choice is None or isinstance(choice, str):
         return choice
-    return _json(choice)
+    return json_text(choice)
 
 
 def _step(probabilities: Sequence[float]) -> float:
@@ -496,23 +488,8 @@ def _spelled(value: Any) -> str:
     """Spell a value of an answer in words."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"{value:.6g}"
-    text = short(_json(value), 80)
+    text = short(json_text(value), 80)
     return f"the text {text}" if isinstance(value, str) else text
-
-
-def _json(value: Any) -> str:
-    return exact_json(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    """Return ``value`` with texts in place of numbers that JSON does not have, such as NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value
 
 
 def _usage_counts(usage: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

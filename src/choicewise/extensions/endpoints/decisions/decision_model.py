@@ -67,19 +67,15 @@ Pair = tuple[Sequence[float], Sequence[float]]
 """The probabilities of one question that was sent twice."""
 
 
-def _not_here(status: int, quote: str) -> Fault:
-    advice = "check address, name and dialect (,dialect=NAME)"
-    reason = (
-        f"the server has no such model or no decisions here, status {status}: {quote}; {advice}"
-    )
-    return failed(reason, status)
+def _refusal(status: int, reason: str, advice: str, quote: str) -> Fault:
+    return failed(f"the server has no {reason}, status {status}: {quote}; {advice}", status)
 
 
-def _no_decisions(quote: str) -> Fault:
-    advice = "serve a model that has decisions, or run a plain one under decision/vllm-0.32"
-    return failed(
-        f"the server has no decisions from this model, status 501: {quote}; {advice}", 501
-    )
+_not_here = partial(
+    _refusal,
+    reason="such model or no decisions here",
+    advice="check address, name and dialect (,dialect=NAME)",
+)
 
 
 def _no_content(status: int, quote: str) -> Fault:
@@ -90,9 +86,14 @@ MEANINGS: Final[Mapping[int, Callable[[str], Fault]]] = {
     201: partial(_no_content, 201),
     202: partial(_no_content, 202),
     204: partial(_no_content, 204),
-    404: partial(_not_here, 404),
-    405: partial(_not_here, 405),
-    501: _no_decisions,
+    404: lambda quote: _not_here(404, quote=quote),
+    405: lambda quote: _not_here(405, quote=quote),
+    501: partial(
+        _refusal,
+        501,
+        "decisions from this model",
+        "serve a model that has decisions, or run a plain one under decision/vllm-0.32",
+    ),
 }
 """The faults of statuses that have another meaning for such servers than for others."""
 
@@ -166,7 +167,13 @@ class DecisionModel(ClientModel):
     def probed(self) -> Probed:
         """Send a choice of two in a short state twice, and in a long state with either end."""
         first = self._ask(_probe(_COLOURS[0]))
-        self._check_probe(first)
+        if first.missing is not None and not first.refused:
+            others = ", ".join(name for name in DIALECTS if name != self.dialect.name)
+            raise ModelError(
+                f"{self.client.address.url} does not answer a choice of two options in the dialect "
+                f"{self.dialect.name} ({first.missing}). Try ,dialect=NAME with another one: "
+                f"{others}"
+            )
         repeat = self._ask(_probe(_COLOURS[0]))
         filler = _FILLER * (_LONG // len(_FILLER))
         long_answers = [self._ask(_probe(colour, filler)) for colour in _COLOURS]
@@ -193,15 +200,6 @@ class DecisionModel(ClientModel):
             doubts = tuple(_truncation_doubts(first, long_answers, noise))
         self.notes += doubts
         return Probed(first.probabilities, pairs, doubts)
-
-    def _check_probe(self, answer: DecisionAnswer) -> None:
-        if answer.missing is None or answer.refused:
-            return
-        others = ", ".join(name for name in DIALECTS if name != self.dialect.name)
-        raise ModelError(
-            f"{self.client.address.url} does not answer a choice of two options in the dialect "
-            f"{self.dialect.name} ({answer.missing}). Try ,dialect=NAME with another one: {others}"
-        )
 
     @property
     def digest(self) -> str:
@@ -249,11 +247,9 @@ class DecisionModel(ClientModel):
         return SelfCheck(
             rung=self._route,
             difference=repeats.most,
-            floor=0.0,
             tolerance=ALLOWED,
             noise=noise,
             depth=len(self._pairs),
-            trials=(),
             cost="; ".join([flips, *self.probed.doubts]),
         )
 

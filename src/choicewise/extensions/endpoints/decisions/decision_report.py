@@ -49,7 +49,13 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
         )
         for layout in layouts:
             if layout.items:
-                yield _item_table(layout)
+                yield Table(
+                    name="items",
+                    title=f"{layout.served} minus {layout.own}, by item",
+                    columns=ITEMS,
+                    rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
+                    notes=["served, own: position of the likeliest option"],
+                )
 
 
 def _layout_row(layout: ServedMinusOwn) -> list[Any]:
@@ -87,13 +93,3 @@ def _intervals(layout: ServedMinusOwn) -> str:
     bounds = interval(layout.flips_low, layout.flips_high)
     flips = f"flips {percent(layout.flips / layout.n)} % [{bounds}]"
     return f"{layout.own}: {flips}, TV {nats(layout.tv)}, KL {nats(layout.kl)}"
-
-
-def _item_table(layout: ServedMinusOwn) -> Table:
-    return Table(
-        name="items",
-        title=f"{layout.served} minus {layout.own}, by item",
-        columns=ITEMS,
-        rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
-        notes=["served, own: position of the likeliest option"],
-    )

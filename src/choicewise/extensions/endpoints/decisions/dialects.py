@@ -35,10 +35,6 @@ _MOST_VALUES: Final = 10_000
 _MOST_BYTES: Final = 2**18
 
 
-def _any_state(state: Any) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Dialect(AnswerFormat):
     """Describe one format of requests and answers.
@@ -59,7 +55,7 @@ class Dialect(AnswerFormat):
     owner: str = ""
     instructed: bool = False
     one_line: bool = False
-    state: Callable[[Any], str | None] = _any_state
+    state: Callable[[Any], str | None] = lambda state: None
 
     def path(self, model: str) -> str:
         """Return the path after the base URL, without a slash at its beginning."""
@@ -132,7 +128,8 @@ class Dialect(AnswerFormat):
         if not self.one_line or question.kind != "choice":
             return
         for name in question.names:
-            if name != name.strip() or _breaks_line(name):
+            categories = {unicodedata.category(char) for char in name}
+            if name != name.strip() or not categories.isdisjoint(("Cc", "Zl", "Zp")):
                 yield (
                     f"the dialect {self.name} refuses {short(name, 60)!r} as a name: it has "
                     "line breaks, control characters or outer spaces; use letters as names"
@@ -164,11 +161,6 @@ class Dialect(AnswerFormat):
         objection = self.state(state)
         if objection is not None:
             yield objection
-
-
-def _breaks_line(name: str) -> bool:
-    categories = {unicodedata.category(char) for char in name}
-    return not categories.isdisjoint(("Cc", "Zl", "Zp"))
 
 
 def _object(fields: Mapping[str, str]) -> str:
@@ -215,10 +207,6 @@ def _systemone(question: TypedQuestion, model: str) -> Mapping[str, str]:
     return {"model": exact_json(model), "state": question.state, "questions": questions}
 
 
-def _cloudflare(question: TypedQuestion, model: str) -> Mapping[str, str]:
-    return _systemone(question, model.rpartition("/")[2])
-
-
 def _google(question: TypedQuestion, model: str) -> Mapping[str, str]:
     state = question.state
     # It takes a text alone: of an object its JSON.
@@ -231,59 +219,51 @@ def _google(question: TypedQuestion, model: str) -> Mapping[str, str]:
 
 def _systemone_questions(question: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
     questions = {}
-    for name, part in _by_id(question):
-        questions[name] = _systemone_question(part, yes_no, undescribed)
+    for id, part in _by_id(question):
+        fields = {"type": exact_json(part.kind), **_instructions(part)}
+        if part.kind == "choice":
+            criteria = {}
+            for name, description in zip(part.names, part.descriptions, strict=True):
+                criteria[name] = undescribed if description is None else description
+            fields["criteria"] = _object(criteria)
+        elif part.kind == "score":
+            fields["criteria"] = exact_json(part.names)
+        elif descriptions := _yes_no(part, yes_no):
+            fields["criteria"] = _object(descriptions)
+        questions[id] = _object(fields)
     return _object(questions)
-
-
-def _systemone_question(question: TypedQuestion, yes_no: Sequence[str], undescribed: str) -> str:
-    fields = {"type": exact_json(question.kind), **_instructions(question)}
-    if question.kind == "choice":
-        criteria = {}
-        for name, description in zip(question.names, question.descriptions, strict=True):
-            criteria[name] = undescribed if description is None else description
-        fields["criteria"] = _object(criteria)
-    elif question.kind == "score":
-        fields["criteria"] = exact_json(question.names)
-    elif descriptions := _yes_no(question, yes_no):
-        fields["criteria"] = _object(descriptions)
-    return _object(fields)
 
 
 def _openai(question: TypedQuestion, model: str) -> Mapping[str, str]:
     state = question.state
     if not state.startswith('"'):
-        part = _object({"type": exact_json("input_json"), "data": state})
-        state = _list([_object({"role": exact_json("user"), "content": _list([part])})])
-    questions = [_openai_question(name, part) for name, part in _by_id(question)]
+        content = _object({"type": exact_json("input_json"), "data": state})
+        state = _list([_object({"role": exact_json("user"), "content": _list([content])})])
+    questions = []
+    for name, part in _by_id(question):
+        fields = {"type": exact_json(_OPENAI_KINDS[part.kind]), "name": exact_json(name)}
+        fields |= _instructions(part)
+        if part.kind == "choice":
+            fields["choices"] = _described(part, "value")
+        elif part.kind == "score":
+            fields["levels"] = _described(part, "label")
+        questions.append(_object(fields))
     return {"model": exact_json(model), "input": state, "questions": _list(questions)}
 
 
-def _openai_question(name: str, question: TypedQuestion) -> str:
-    fields = {"type": exact_json(_OPENAI_KINDS[question.kind]), "name": exact_json(name)}
-    fields |= _instructions(question)
-    if question.kind == "choice":
-        fields["choices"] = _described(question, "value")
-    elif question.kind == "score":
-        fields["levels"] = _described(question, "label")
-    return _object(fields)
-
-
 def _sglang(question: TypedQuestion, model: str) -> Mapping[str, str]:
-    questions = [_sglang_question(name, part) for name, part in _by_id(question)]
+    questions = []
+    for name, part in _by_id(question):
+        fields = {"id": exact_json(name), "type": exact_json(_SGLANG_KINDS[part.kind])}
+        fields |= _instructions(part, "question")
+        if part.kind == "choice":
+            fields["options"] = _described(part, "name")
+        elif part.kind == "score":
+            fields["levels"] = exact_json(part.names)
+        else:
+            fields |= _yes_no(part, ("yes", "no"))
+        questions.append(_object(fields))
     return {"model": exact_json(model), "input": question.state, "questions": _list(questions)}
-
-
-def _sglang_question(name: str, question: TypedQuestion) -> str:
-    fields = {"id": exact_json(name), "type": exact_json(_SGLANG_KINDS[question.kind])}
-    fields |= _instructions(question, "question")
-    if question.kind == "choice":
-        fields["options"] = _described(question, "name")
-    elif question.kind == "score":
-        fields["levels"] = exact_json(question.names)
-    else:
-        fields |= _yes_no(question, ("yes", "no"))
-    return _object(fields)
 
 
 def _autotrust(question: TypedQuestion, model: str) -> Mapping[str, str]:
@@ -309,13 +289,8 @@ def _autotrust(question: TypedQuestion, model: str) -> Mapping[str, str]:
 def _autotrust_keys(question: TypedQuestion) -> Sequence[str]:
     if question.kind != "choice":
         return option_keys(question)
-    keys = []
-    for name, description in zip(question.names, question.descriptions, strict=True):
-        key = name
-        if description is not None:
-            key = str(json.loads(description))
-        keys.append(key)
-    return keys
+    pairs = zip(question.names, question.descriptions, strict=True)
+    return [name if text is None else str(json.loads(text)) for name, text in pairs]
 
 
 def _openai_state(state: Any) -> str | None:
@@ -347,8 +322,7 @@ def _openai_state(state: Any) -> str | None:
 
 
 def _sglang_state(state: Any) -> str | None:
-    is_blank = not state.strip() if isinstance(state, str) else not state
-    if not is_blank:
+    if state.strip() if isinstance(state, str) else state:
         return None
     return "the dialect sglang refuses an empty state; write what the question is about"
 
@@ -407,7 +381,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             owner="@cf/cloudflare/",
             wire=_KINDS,
             sizes={"choice": (2, 255), "score": (2, 10)},
-            request=_cloudflare,
+            request=lambda question, model: _systemone(question, model.rpartition("/")[2]),
             described={"choice": "any", "noul": "any"},
             envelope="result",
         ),

@@ -56,17 +56,10 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
         title = f"{run.folder} is no run of a decision endpoint; run the model decisions:URL#NAME"
         yield Table(name="endpoint", title=title, facts=facts)
         return
-    facts |= {
-        "endpoint": asdict(summary.endpoint),
-        "questions": summary.questions,
-        "models": summary.models,
-        "missing": summary.missing,
-        "contradictions": summary.contradictions,
-        "endpoint_notes": summary.notes,
-        "confidence": summary.confidence,
-        "recomputed": summary.recomputed,
-        "usage": summary.usage,
-    }
+    for name, value in asdict(summary).items():
+        # Protocols and checks are the rows of the two tables.
+        if name not in ("protocols", "checks"):
+            facts["endpoint_notes" if name == "notes" else name] = value
     yield Table(
         name="endpoint",
         title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",

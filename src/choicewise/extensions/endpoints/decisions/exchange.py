@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple, Self
 
 from choicewise.records import EndpointRecord
@@ -62,12 +62,12 @@ class Exchange:
     @property
     def text(self) -> str:
         """Return a line of JSON, from which :meth:`of` reads an equal exchange."""
+        needed = ("path", "request", "received")
         empty = Exchange(self.path, self.request, self.received)
         content: dict[str, Any] = {}
         for column in fields(self):
             value = getattr(self, column.name)
-            is_needed = column.name in ("path", "request", "received")
-            if is_needed or value != getattr(empty, column.name):
+            if column.name in needed or value != getattr(empty, column.name):
                 content[column.name] = value
         # JSON would make a list of it.
         if self.repeat is not None:
@@ -82,6 +82,11 @@ class Exchange:
         if exchange.repeat is None:
             return exchange
         return replace(exchange, repeat=Repeat(**content["repeat"]))
+
+
+def read_exchange(text: str) -> Mapping[str, Any]:
+    """Return the fields of an exchange by name, of a line of JSON."""
+    return asdict(Exchange.of(text))
 
 
 def stored_text(content: bytes) -> str:

@@ -99,10 +99,6 @@ Reader = Callable[[bytes, Mapping[str, str]], JSON]
 """Reads the body and headers of an answer of status 200; raises a :data:`Fault` if it can't."""
 
 
-def _ignore(fault: Passing) -> None:
-    pass
-
-
 class Client:
     """Ask the server at ``address``, from one or several threads.
 
@@ -240,7 +236,7 @@ class Client:
         reader: Reader | None = None,
         *,
         model: str | None = None,
-        on_fault: Callable[[Passing], None] = _ignore,
+        on_fault: Callable[[Passing], None] = lambda fault: None,
     ) -> Future[JSON]:
         """Begin a request that ends as :meth:`post` does; cancelling it ends it at the server.
 
@@ -259,7 +255,7 @@ class Client:
         content: bytes | None = None,
         reader: Reader | None = None,
         model: str | None = None,
-        on_fault: Callable[[Passing], None] = _ignore,
+        on_fault: Callable[[Passing], None] = lambda fault: None,
     ) -> JSON:
         def hear(fault: Passing) -> None:
             self._waits.hear(fault)
@@ -735,9 +731,9 @@ def _codes(text: str) -> Iterator[str]:
                 yield str(error[name])
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    return str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
+def _is_foreign(record: logging.LogRecord) -> bool:
+    return not str(getattr(record, "stamina.caused_by", "")).startswith(f"{Passing.__name__}(")
 
 
 # Users are told of our retries in our words; lines of other programs stay.
-logging.getLogger("stamina").addFilter(lambda record: not _is_ours(record))
+logging.getLogger("stamina").addFilter(_is_foreign)

@@ -221,7 +221,16 @@ class _UnderWay:
         begun = time.monotonic()
 
         def end(future: Future[JSON]) -> None:
-            self._events.put(_Ended(index, path, time.monotonic() - begun, _outcome(future)))
+            took = time.monotonic() - begun
+            answer: JSON | BaseException
+            if future.cancelled():
+                answer = failed("the connection to the server is closed")
+            else:
+                answer = future.exception() or future.result()
+            # There may be thousands, which must not hold on to the frames that they come from.
+            if isinstance(answer, Unanswerable):
+                answer = answer.with_traceback(None)
+            self._events.put(_Ended(index, path, took, answer))
 
         future = self._client.begin(
             path, body, reader, model=self._model, on_fault=self._events.put
@@ -250,15 +259,3 @@ class _UnderWay:
         """End what is under way; its answers are read by nobody."""
         for future in self._futures.values():
             future.cancel()
-
-
-def _outcome(future: Future[JSON]) -> JSON | BaseException:
-    if future.cancelled():
-        return failed("the connection to the server is closed")
-    error = future.exception()
-    if error is None:
-        return future.result()
-    # There may be thousands, which must not hold on to the frames that they come from.
-    if isinstance(error, Unanswerable):
-        return error.with_traceback(None)
-    return error

@@ -31,11 +31,13 @@ from choicewise.extensions.endpoints.server.routes import (
     named_logprobs,
     nodes,
     number,
+    only_position,
+    requested,
     sglang_entry,
     sglang_meta,
     thought_in,
 )
-from choicewise.questions import NOT_FIRST, UNKNOWN, Mass, Prompt, Span, TokenScores
+from choicewise.questions import NOT_FIRST, UNKNOWN, Ids, Mass, Prompt, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
 MOST: Final = 20
@@ -87,11 +89,6 @@ class ChosenTokens(Route):
 
     def _read(self, inputs: int, wanted: NextTokens, answer: JSON) -> list[TokenScores]:
         listed, generated = self._listed(answer, inputs)
-        for token in wanted.ids:
-            if token not in listed:
-                raise Unanswerable(
-                    f"the server sent no log-probability of token {token}, though it was requested"
-                )
         logprobs = {token: number(value) for token, value in listed.items()}
         highest = max(logprobs.values())
         # The server lists its likeliest token too.
@@ -99,7 +96,7 @@ class ChosenTokens(Route):
         rank_of_highest = 0 if has_first else UNKNOWN
         scores = []
         for tokens in wanted.targets:
-            nats = [logprobs[token] for token in tokens]
+            nats = [requested(logprobs, token) for token in tokens]
             ranks = np.where(np.array(nats) >= highest, rank_of_highest, NOT_FIRST)
             scores.append(TokenScores.of(tokens, nats, ranks))
         return scores
@@ -119,9 +116,8 @@ class ChosenTokens(Route):
         """Return what the server lists after ``inputs`` tokens, and the token that it generated."""
         content = logprobs_of(answer, inputs)
         generated = field(content, "tokens", list)
-        places = field(content, "top_logprobs", list)
-        _check_one_place(places, generated)
-        return named_logprobs(places[0]), named_id(str(generated[0]))
+        listed = only_position(field(content, "top_logprobs", list))
+        return named_logprobs(listed), named_id(str(only_position(generated)))
 
 
 class SglangChosen(ChosenTokens):
@@ -145,9 +141,8 @@ class SglangChosen(ChosenTokens):
         generated = field(meta, "output_token_logprobs", list)
         if not all(isinstance(entries, list) for entries in places):
             places = []
-        _check_one_place(places, generated)
         listed = {}
-        for entry in [*places[0], generated[0]]:
+        for entry in [*only_position(places), only_position(generated)]:
             logprob, token = sglang_entry(entry)
             listed[token] = logprob
         return listed, token
@@ -194,7 +189,8 @@ class TopTokens(Route):
                 "scores letters"
             )
         token = int(question.continuation[0])
-        if not self._by_id and not self._is_named(token):
+        owners = {self._token_of.get(name) for name in self._names(token)}
+        if not self._by_id and owners != {token}:
             spaces = ""
             if self._spaceless:
                 spaces = " without the space that they begin with"
@@ -206,10 +202,6 @@ class TopTokens(Route):
             )
         return self.prompts.objection(question.context.tolist())
 
-    def _is_named(self, token: int) -> bool:
-        """Check that no other token has a name of ``token``."""
-        return all(self._token_of.get(name) == token for name in self._names(token))
-
     def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
         """Yield a request for every context."""
         for node in nodes(questions):
@@ -220,6 +212,10 @@ class TopTokens(Route):
                 targets += [token] * len(parts_of_token)
             read = partial(self._read, len(node.prefix), targets)
             yield Call(self.path, self._body(node.prefix), parts, read)
+
+    def call(self, prefix: Ids) -> Call:
+        """Return the request for what comes after ``prefix``."""
+        return next(self.calls([(0, Span(prefix, np.zeros(1, np.int32)))]))
 
     def scores(self, token: int, listed: Mapping[Any, float]) -> TokenScores:
         """Return the score of ``token`` from the ``listed`` likeliest ones (id or bytes → nats).
@@ -254,18 +250,14 @@ class TopTokens(Route):
 
     def listed(self, answer: JSON, inputs: int) -> dict[Any, float]:
         """Return what an answer to a prompt of ``inputs`` tokens lists: id or bytes → nats."""
-        places = field(logprobs_of(answer, inputs), "top_logprobs", list)
-        if len(places) != 1 or not isinstance(places[0], dict):
-            raise Unanswerable(
-                f"the server lists next tokens at {len(places)} positions instead of 1"
-            )
-        listed: dict[Any, float] = {}
+        named = only_position(field(logprobs_of(answer, inputs), "top_logprobs", list))
         if self._by_id:
-            for token, value in named_logprobs(places[0]).items():
-                listed[token] = number(value)
-        else:
-            for name, value in places[0].items():
-                listed[name.encode(errors="replace")] = number(value)
+            named = named_logprobs(named)
+        elif not isinstance(named, dict):
+            raise Unanswerable("the server lists no next tokens")
+        listed: dict[Any, float] = {}
+        for name, value in named.items():
+            listed[name if self._by_id else name.encode(errors="replace")] = number(value)
         check_listed(listed)
         return listed
 
@@ -340,10 +332,8 @@ class ChatTopTokens(TopTokens):
                 "thinking off "
                 "(@template=enable_thinking=false), or use a protocol that generates answers"
             )
-        places = field(logprobs_of(answer), "content", list)
-        if len(places) != 1:
-            raise Unanswerable(f"the server lists tokens at {len(places)} positions instead of 1")
-        entries = field(places[0], "top_logprobs", list)
+        position = only_position(field(logprobs_of(answer), "content", list))
+        entries = field(position, "top_logprobs", list)
         listed: dict[Any, float] = {}
         for entry in entries:
             if not isinstance(entry, dict) or "logprob" not in entry:
@@ -367,13 +357,6 @@ def check_listed(listed: Mapping[Any, float]) -> None:
         raise Unanswerable("the server lists no next tokens")
     if sum(map(math.exp, listed.values())) > 1 + 1e-3:
         raise Unanswerable("the probabilities of the listed next tokens add up to more than 1")
-
-
-def _check_one_place(places: Sequence[Any], generated: Sequence[Any]) -> None:
-    if len(places) != 1 or len(generated) != 1:
-        raise Unanswerable(
-            f"the server sent log-probabilities at {len(places)} positions instead of 1"
-        )
 
 
 def _spelled(entry: dict[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -32,7 +32,6 @@ from choicewise.extensions.endpoints.server.next_token_routes import (
     TopTokens,
 )
 from choicewise.extensions.endpoints.server.routes import (
-    Call,
     Echo,
     PromptLogprobs,
     Prompts,
@@ -41,6 +40,7 @@ from choicewise.extensions.endpoints.server.routes import (
     TextPrompts,
     choice,
     field,
+    logprobs_in_order,
 )
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
     NO_ROUTE,
@@ -55,6 +55,7 @@ from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Prompt, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+from choicewise.util.text import shortened
 
 # Numbers of next tokens to ask for: the first one that the server takes counts.
 _COUNTS: Final = (100, 20, 5, 1)
@@ -218,7 +219,9 @@ def text_front(
                 "in the server"
             )
         if count < 0 or theirs[count:] != ours:
-            raise _disagreement(name, text, f"{_few(ours)} here, {_few(theirs)} there")
+            raise _disagreement(
+                name, text, f"{shortened(str(ours))} here, {shortened(str(theirs))} there"
+            )
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
         raise ModelError(
@@ -268,18 +271,13 @@ class Probe:
             chat_score = self._first(lists, span, difference=0.0)
             ways = (ChatGeneration(model, self._tokenizer, flag) for flag in (True, False))
             chat_generate = self._first(ways, Generation(context, 3))
-        score: Route | None = None
-        probes: Mapping[str, float] = {}
-        if taken is not None:
-            score = taken.route
-            probes = taken.probes
         return ChosenRoutes(
-            score=score,
+            score=taken and taken.route,
             generate=generate,
             chat_score=chat_score,
             chat_generate=chat_generate,
             check=self._check(taken),
-            probes=probes,
+            probes=taken.probes if taken else {},
             front=front,
         )
 
@@ -291,17 +289,10 @@ class Probe:
         taken_ways = (trial.rung for trial in trials if trial.refused is None)
         return SelfCheck(
             rung=next(taken_ways, "none"),
-            difference=0.0,
-            floor=0.0,
             tolerance=_TOLERANCE,
-            noise=0.0,
-            depth=0,
             trials=trials,
             cost="no log-probabilities",
         )
-
-    def _note(self, rung: str, difference: float | None, refused: str | None) -> None:
-        self._tried.append(Trial(rung, difference, refused))
 
     def _is(self, software: str) -> bool:
         return self._served.software.startswith(software)
@@ -357,7 +348,7 @@ class Probe:
     def _if_compared(self, measured: _Measured | None, top: TopTokens | None) -> _Measured | None:
         """Return ``measured`` if its numbers were compared with next tokens; note it if not."""
         if measured is not None and top is None:
-            self._note(measured.route.name, None, _NOT_HELD)
+            self._tried.append(Trial(measured.route.name, None, _NOT_HELD))
             return None
         return measured
 
@@ -376,19 +367,17 @@ class Probe:
             measured = measure()
         except Unanswerable as refused:
             difference = refused.difference if isinstance(refused, _Refused) else None
-            self._note(route.name, difference, refused.reason)
+            self._tried.append(Trial(route.name, difference, refused.reason))
         except ServerFailed as error:
             # vLLM answers 403 for a route that is off.
             is_off = isinstance(route, EngineRoute) and error.status == 403
             is_absent = is_off or error.status in {None, *NOT_THERE}
             if isinstance(route, TopTokens) or not is_absent:
                 raise
-            reason = error.message
-            if is_off:
-                reason = NO_ROUTE
-            self._note(route.name, None, reason)
+            reason = NO_ROUTE if is_off else error.message
+            self._tried.append(Trial(route.name, None, reason))
         else:
-            self._note(route.name, measured.check.difference, None)
+            self._tried.append(Trial(route.name, measured.check.difference, None))
             return measured
         return None
 
@@ -403,7 +392,7 @@ class Probe:
             reason = f"{difference:.3g} nats apart from {whole.name}"
         except Unanswerable as error:
             reason = error.reason
-        self._note(chosen.name, difference, reason)
+        self._tried.append(Trial(chosen.name, difference, reason))
         return False
 
     def _top(self, texts: TextPrompts | None) -> TopTokens | None:
@@ -469,7 +458,7 @@ class Probe:
             except Unanswerable as error:
                 refused = Trial(route.name, None, error.reason)
             else:
-                self._note(route.name, difference, None)
+                self._tried.append(Trial(route.name, difference, None))
                 return route
         self._tried.append(refused)
         return None
@@ -486,7 +475,9 @@ class Probe:
         if len(first) > 1 and np.ptp(first) == 0:
             raise _Refused(f"all log-probabilities are {float(first[0]):.6g}")
         parts = self._parts(route, whole)
-        together = self._in_company(route, [whole, *parts])
+        together = logprobs_in_order(
+            ask(self._client, route, list(enumerate([whole, *parts])), None)
+        )
         second = self._ask(route, whole)
         floor = float(np.abs(first - second).max())
         tolerance = max(min(_TOLERANCE, float(first.std()) / 2), _REPEATED * floor)
@@ -513,7 +504,6 @@ class Probe:
             tolerance=tolerance,
             noise=noise,
             depth=len(tokens),
-            trials=(),
         )
         probes = {self._tokenizer.decode(tokens): float(first.sum(dtype=np.float64))}
         return _Measured(route, check, probes)
@@ -542,7 +532,6 @@ class Probe:
             tolerance=_TOLERANCE,
             noise=floor,
             depth=len(context),
-            trials=(),
         )
         return _Measured(top, check, probes)
 
@@ -554,12 +543,9 @@ class Probe:
                 listed.append(self._listed(top, context[:count]))
         return listed
 
-    def _top_call(self, top: TopTokens, prefix: Ids) -> Call:
-        return next(top.calls([(0, Span(prefix, np.zeros(1, np.int32)))]))
-
     def _listed(self, top: TopTokens, prefix: Ids) -> dict[Any, float]:
         """Return what ``top`` lists after ``prefix``; raise Unanswerable."""
-        call = self._top_call(top, prefix)
+        call = top.call(prefix)
         if call.body.get("prompt") is None:
             raise Unanswerable("no text encodes to the tokens of the probe")
         answer = self._client.post(call.path, call.body)
@@ -579,7 +565,7 @@ class Probe:
         space, though some exist with one alone, or though the generated text has spaces.  Raises
         Unanswerable, and _Refused if the names are neither such nor the tokens' texts.
         """
-        call = self._top_call(top, context)
+        call = top.call(context)
         answer = self._client.post(call.path, call.body | {"max_tokens": _MOST_TOKENS})
         generated, text = self._client.read(_generated, answer)
         names = set(map(str, generated))
@@ -633,13 +619,6 @@ class Probe:
     def _ask(self, route: Route, span: Span) -> npt.NDArray[np.float32]:
         return ask_now(self._client, route, span).logprobs
 
-    def _in_company(self, route: Route, spans: Sequence[Span]) -> list[npt.NDArray[np.float32]]:
-        answers = dict(ask(self._client, route, list(enumerate(spans)), None))
-        for answer in answers.values():
-            if answer.missing is not None:
-                raise Unanswerable(answer.missing)
-        return [answers[index].logprobs for index in range(len(spans))]
-
     def _from_next_tokens(self, route: Route, top: TopTokens, whole: Span) -> float:
         """Return how far (nats) likely next tokens are from those that ``top`` lists, at most.
 
@@ -654,8 +633,7 @@ class Probe:
         reason = "the others share their texts, or can't be requested"
         for position in list(dict.fromkeys(positions))[:_POSITIONS]:
             try:
-                for gap in self._gaps_at(route, top, tokens[:position]):
-                    gaps.append(gap)
+                gaps.extend(self._gaps_at(route, top, tokens[:position]))
             except Unanswerable as error:
                 reason = error.reason
             if len(gaps) >= _COMPARED:
@@ -805,8 +783,3 @@ def _disagreement(name: str, text: str, tokens: str) -> ModelError:
         f"({tokens}). "
         "Pass the tokenizer of the served model"
     )
-
-
-def _few(tokens: Sequence[int]) -> str:
-    text = str(list(tokens[:12]))
-    return text[:200] + ("…" if len(tokens) > 12 or len(text) > 200 else "")

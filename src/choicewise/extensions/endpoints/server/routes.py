@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from choicewise.engine import FIRST_SET, build
 from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable, integer, member
@@ -66,6 +67,7 @@ _STAND_IN: Final = -9000.0
 _ID: Final = re.compile("token_id:[0-9]{1,9}")
 
 _Kind = TypeVar("_Kind")
+_T = TypeVar("_T")
 
 
 class Part(NamedTuple):
@@ -183,6 +185,15 @@ def unanswered(question: Prompt, reason: str) -> TokenScores:
     if isinstance(question, Span):
         return TokenScores.unanswered(reason, question.continuation)
     return TokenScores.unanswered(reason)
+
+
+def logprobs_in_order(answers: Answers) -> list[npt.NDArray[np.float32]]:
+    """Return the log-probabilities of all answers by index; raise Unanswerable if one has none."""
+    by_index = dict(answers)
+    for answer in by_index.values():
+        if answer.missing is not None:
+            raise Unanswerable(answer.missing)
+    return [by_index[index].logprobs for index in range(len(by_index))]
 
 
 def with_label_ranks(
@@ -732,6 +743,22 @@ def named_logprobs(listed: Any) -> dict[int, float]:
     if len(logprobs) < len(listed):
         raise Unanswerable("the server names tokens by text, though the request asks for ids")
     return logprobs
+
+
+def requested(listed: Mapping[int, _T], token: int, engine: str = "the server") -> _T:
+    """Return what is ``listed`` of ``token``; raise Unanswerable if it lacks it."""
+    if token not in listed:
+        raise Unanswerable(
+            f"{engine} sent no log-probability of token {token}, though it was requested"
+        )
+    return listed[token]
+
+
+def only_position(positions: Sequence[Any]) -> Any:
+    """Return the one position at which a server lists tokens; raise Unanswerable for others."""
+    if len(positions) != 1:
+        raise Unanswerable(f"the server lists tokens at {len(positions)} positions instead of 1")
+    return positions[0]
 
 
 def rank_among(logprob: float, listed: Any) -> int:

@@ -298,9 +298,7 @@ def _served_tokenizer(
                 return named_tokenizer(name, progress), name
         except (ChoicewiseError, OSError) as error:
             problems.append(f"{name}: {error}")
-    reason = ""
-    if problems:
-        reason = f" ({'; '.join(problems)})"
+    reason = f" ({'; '.join(problems)})" if problems else ""
     raise ModelError(
         f"the tokenizer of the served model {served.model} is not on this machine{reason}; "
         f"{NAME_IT}"

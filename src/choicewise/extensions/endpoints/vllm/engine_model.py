@@ -17,7 +17,12 @@ import numpy as np
 from choicewise.engine import build
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.server.faults import Unanswerable
-from choicewise.extensions.endpoints.server.routes import Assembly, unanswered, with_label_ranks
+from choicewise.extensions.endpoints.server.routes import (
+    Assembly,
+    logprobs_in_order,
+    unanswered,
+    with_label_ranks,
+)
 from choicewise.extensions.endpoints.vllm.engine_name import EngineName
 from choicewise.extensions.endpoints.vllm.process import EngineDied, EngineFacts, EngineProcess
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
@@ -185,12 +190,7 @@ class EngineModel:
             way = self.abilities.ways[0]
             return SelfCheck(
                 rung=f"vLLM, {way}",
-                difference=0.0,
-                floor=0.0,
                 tolerance=_TOLERANCE,
-                noise=0.0,
-                depth=0,
-                trials=(),
                 cost=self.abilities.cost_in_words(way),
             )
         if self._last is None:
@@ -209,7 +209,7 @@ class EngineModel:
         """Yield the answers as they come; one that can't be asked has the reason."""
         self.check(max((question.inputs for question in questions), default=0))
         scored: list[tuple[int, Prompt]] = []
-        generated: list[tuple[int, Prompt]] = []
+        generated: list[tuple[int, Generation]] = []
         for index, question in enumerate(questions):
             reason = self.objection(question)
             if reason is not None:
@@ -222,7 +222,12 @@ class EngineModel:
                 generated.append((index, question))
             else:
                 yield index, replace(TokenScores.of(), ended=Ended(LENGTH))
-        self._count_unique([question for _, question in [*scored, *generated]])
+        # A generation reads its context once, like a span of one token.
+        any_token = np.zeros(1, dtype=np.int32)
+        spans: list[Any] = [question for _, question in scored]
+        spans += [Span(question.context, any_token) for _, question in generated]
+        if spans:
+            self.unique += len(build(spans))
         # Only these ways give the rank of an unlikely token.
         with_ranks = EngineRoute(self.abilities.without((ROWS, PLACES)))
         answers = self.ask(EngineRoute(self.abilities), scored)
@@ -248,18 +253,6 @@ class EngineModel:
     def close(self) -> None:
         """End the engine."""
         self._engine.close()
-
-    def _count_unique(self, questions: Sequence[Prompt]) -> None:
-        # A generation reads its context once, like a span of one token.
-        any_token = np.zeros(1, dtype=np.int32)
-        spans: list[Span | Mass] = []
-        for question in questions:
-            if isinstance(question, Generation):
-                spans.append(Span(question.context, any_token))
-            elif isinstance(question, Span | Mass):
-                spans.append(question)
-        if spans:
-            self.unique += len(build(spans))
 
     def _outputs(
         self, requests: Iterator[EngineRequest]
@@ -395,11 +388,7 @@ class EngineModel:
     def _logprobs(self, way: str, questions: Sequence[tuple[int, Prompt]]) -> list[Any]:
         """Return the log-probabilities that one ``way`` alone gives; raise Unanswerable."""
         abilities = self.facts.abilities._replace(ways=(way,))
-        answers = dict(self.ask(EngineRoute(abilities), questions))
-        for answer in answers.values():
-            if answer.missing is not None:
-                raise Unanswerable(answer.missing)
-        return [answers[index].logprobs for index in range(len(questions))]
+        return logprobs_in_order(self.ask(EngineRoute(abilities), questions))
 
     def __repr__(self) -> str:
         return f"EngineModel({str(self.folder)!r}, {self.dtype})"

@@ -31,6 +31,7 @@ from choicewise.extensions.endpoints.server.routes import (
     nodes,
     number,
     rank_from_one,
+    requested,
     seed,
     text_stops,
 )
@@ -428,13 +429,8 @@ def label_request(
 
     def read(output: Output) -> list[TokenScores]:
         (listed,) = _positions(output, len(prefix), 1)
-        for token in ids:
-            if token not in listed:
-                raise Unanswerable(
-                    f"vLLM gave no log-probability of token {token}, though it was requested"
-                )
         first = output.tokens[0]
-        nats = {token: number(listed[token][0]) for token in (*ids, first)}
+        nats = {token: number(requested(listed, token, "vLLM")[0]) for token in (*ids, first)}
         scores = []
         for tokens in targets:
             values = [nats[token] for token in tokens]
@@ -456,7 +452,11 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
 
     def read(output: Output) -> list[TokenScores]:
         if list(output.tokens) != trace:
-            problem = _first_difference(output.tokens, trace)
+            problem = f"{len(output.tokens)} tokens"
+            for index, (token, forced) in enumerate(zip(output.tokens, trace, strict=False)):
+                if token != forced:
+                    problem = f"token {token} at position {index}"
+                    break
             raise Unanswerable(
                 f"vLLM answered with {problem}, not the {len(trace)} forced: it did not replay the "
                 "trace"
@@ -474,13 +474,6 @@ def trace_request(context: list[int], trace: list[int], parts: list[Part]) -> En
         "trace_decode_token_ids": trace,
     }
     return EngineRequest(context, params, parts, read)
-
-
-def _first_difference(tokens: Sequence[int], trace: Sequence[int]) -> str:
-    for index, (token, forced) in enumerate(zip(tokens, trace, strict=False)):
-        if token != forced:
-            return f"token {token} at position {index}"
-    return f"{len(tokens)} tokens"
 
 
 def rows_request(
@@ -653,11 +646,7 @@ def _scores_of(
     logprobs = []
     ranks = []
     for token, listed in zip(tokens, positions, strict=True):
-        if token not in listed:
-            raise Unanswerable(
-                f"vLLM gave no log-probability of token {token}, though it was requested"
-            )
-        value, rank = listed[token]
+        value, rank = requested(listed, token, "vLLM")
         logprob = number(value)
         rank = rank_from_one(rank, token, engine="vLLM") - 1
         # vLLM counts tokens that are no less likely, so that two equal ones would both have rank 1.

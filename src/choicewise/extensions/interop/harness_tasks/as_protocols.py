@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +45,7 @@ from choicewise.records import SkippedRow
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.job import Source
 from choicewise.scoring.decide import CREDITS
+from choicewise.util.jsonio import json_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +80,9 @@ def load_harness_tasks(
     """
     if on_bad_item not in ("error", "skip"):
         raise UsageError(f"on_bad_item is {on_bad_item!r}; it must be error or skip")
-    selections = _select(selectors, list(map(Path, include_path)), allow_code)
-    return [_load(selection.tree, selection.tasks, on_bad_item) for selection in selections]
+    folders = list(map(Path, include_path))
+    sources = task_sources(selectors, folders, allow_code, on_bad_item)
+    return [source.loaded for source in sources]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,23 +101,23 @@ class TaskSource(Source):
 
     def open(self, progress: Download | None = None) -> Dataset:
         """Return the dataset, loaded once."""
-        return self._loaded.data
+        return self.loaded.data
 
     def protocols(
         self, data: Dataset, subjects: Sequence[str] | None = None
     ) -> dict[str, Protocol]:
         """Return the protocols of the task's metrics."""
-        return dict(self._loaded.protocols)
+        return dict(self.loaded.protocols)
 
     @property
     def rendered(self) -> Sequence[RenderedRequests]:
         """Return the requests that no template of ours renders."""
-        return self._loaded.rendered
+        return self.loaded.rendered
 
     @property
     def notes(self) -> Sequence[str]:
         """Return the differences from the harness's numbers, in words."""
-        return self._loaded.notes
+        return self.loaded.notes
 
     @property
     def state_digest(self) -> str:
@@ -137,10 +137,11 @@ class TaskSource(Source):
             harness_version(),
             sorted(states),
         ]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return json_digest(content)
 
     @cached_property
-    def _loaded(self) -> HarnessTask:
+    def loaded(self) -> HarnessTask:
+        """Return the task with its data, protocols and requests."""
         return _load(self.tree, self.tasks, self.on_bad_item)
 
     def _files(self) -> Iterator[Path]:
@@ -156,23 +157,46 @@ class TaskSource(Source):
 def task_sources(
     selectors: Sequence[str], include_path: Sequence[Path], allow_code: bool, on_bad_item: str
 ) -> list[TaskSource]:
-    """Return a source for each task or group in the selectors, checked and not loaded.
+    """Return a source for each task or group in the selectors, checked and not loaded, each once.
 
     Raises the UsageError and ProtocolError of :func:`load_harness_tasks`.
     """
-    sources = []
-    for selection in _select(selectors, include_path, allow_code):
-        source = TaskSource(
+    for folder in include_path:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder; name a folder of task files")
+    names = TaskNames(include_path)
+    selections: dict[str, _Selection] = {}
+    for selector in selectors:
+        task = parse_task(selector)
+        tree = names.tree(task.name)
+        check_tasks(tree.name, tree.group, tree.leaves, tree.code, allow_code)
+        # A tag is a list of tasks, and has no number of its own.
+        trees = [tree]
+        if tree.is_tag:
+            trees = [names.tree(leaf.name) for leaf in tree.leaves]
+        for selected in trees:
+            selection = selections.setdefault(selected.name, _Selection(selected))
+            if selection.tree.files != selected.files:
+                files = f"{selection.tree.files[0]} and {selected.files[0]}"
+                raise ProtocolError(
+                    f"two tasks are called {selected.name}, in {files}; run one at a time"
+                )
+            selection.selectors.append(selector)
+            if tree.is_tag:
+                task = replace(task, name=selected.name)
+            selection.tasks.append(task)
+    return [
+        TaskSource(
             tuple(selection.selectors),
-            f"{PREFIX}{selection.tree.name}",
+            f"{PREFIX}{name}",
             on_bad_item=on_bad_item,
             tasks=tuple(selection.tasks),
             tree=selection.tree,
             include=tuple(map(str, include_path)),
             allow_code=allow_code,
         )
-        sources.append(source)
-    return sources
+        for name, selection in selections.items()
+    ]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -193,38 +217,6 @@ class _Selection:
     tree: TaskTree
     selectors: list[str] = field(default_factory=list)
     tasks: list[TaskSelector] = field(default_factory=list)
-
-
-def _select(
-    selectors: Sequence[str], include: Sequence[Path], allow_code: bool
-) -> Iterable[_Selection]:
-    """Return the tasks and groups in the selectors, checked and not loaded, each once."""
-    for folder in include:
-        if not folder.is_dir():
-            raise UsageError(f"{folder} is not a folder; name a folder of task files")
-    names = TaskNames(include)
-    selections: dict[str, _Selection] = {}
-    for selector in selectors:
-        task = parse_task(selector)
-        tree = names.tree(task.name)
-        check_tasks(tree.name, tree.group, tree.leaves, tree.code, allow_code)
-        # A tag is a list of tasks, and has no number of its own.
-        trees = [tree]
-        if tree.is_tag:
-            trees = [names.tree(leaf.name) for leaf in tree.leaves]
-        for selected in trees:
-            selection = selections.setdefault(selected.name, _Selection(selected))
-            if selection.tree.files != selected.files:
-                files = f"{selection.tree.files[0]} and {selected.files[0]}"
-                raise ProtocolError(
-                    f"two tasks are called {selected.name}, in {files}; run one at a time"
-                )
-            selection.selectors.append(selector)
-            if tree.is_tag:
-                selection.tasks.append(replace(task, name=selected.name))
-            else:
-                selection.tasks.append(task)
-    return selections.values()
 
 
 def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -> HarnessTask:
@@ -476,8 +468,8 @@ def _probed_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
     """Return the axes of a metric that code of the task computes."""
     if task.OUTPUT_TYPE == "multiple_choice":
         probed = _probed(task, name, rows)
-        if probed is not None and [row.gold for row in rows] == probed.golds:
-            return {"score": "sum", "metric": probed.metric}
+        if probed is not None and [row.gold for row in rows] == probed[1]:
+            return {"score": "sum", "metric": probed[0]}
     raise _NotComputed(f"code of the task {task.config.task} computes it")
 
 
@@ -599,7 +591,7 @@ def _judged(task: Any, rows: list[TaskRow]) -> list[TaskRow]:
         probed = _probed(task, name, scored)
         if probed is None:
             continue
-        golds = iter(probed.golds)
+        golds = iter(probed[1])
         judged = []
         for row in rows:
             if row.contexts:
@@ -609,16 +601,12 @@ def _judged(task: Any, rows: list[TaskRow]) -> list[TaskRow]:
     return rows
 
 
-@dataclass(frozen=True)
-class _Probed:
-    """Hold the metric of ours that code of a task computes, and its right choices."""
-
-    metric: str
-    golds: list[tuple[int, ...]]
-
-
-def _probed(task: Any, name: str, rows: Sequence[TaskRow]) -> _Probed | None:
-    """Return our metric that equals the metric ``name`` of the task's code, None if none does."""
+def _probed(
+    task: Any, name: str, rows: Sequence[TaskRow]
+) -> tuple[str, list[tuple[int, ...]]] | None:
+    """Return our metric that equals the metric ``name`` of the task's code, and the right choices
+    of that; None if none does.
+    """
     golds = []
     for row in rows:
         gold = _right(task, name, row)
@@ -633,7 +621,7 @@ def _probed(task: Any, name: str, rows: Sequence[TaskRow]) -> _Probed | None:
             _agrees(task, name, metric, replace(row, gold=gold), scores)
             for row, gold, scores in zip(rows, golds, draws, strict=True)
         ):
-            return _Probed(metric, golds)
+            return metric, golds
     return None
 
 

@@ -416,7 +416,7 @@ def check_tasks(
     problems: dict[str, None] = {}
     for leaf in leaves:
         problems.update(dict.fromkeys(_problems(leaf)))
-    known_keys = {*GROUP_KEYS, *_task_keys(), *_STRUCTURE}
+    known_keys = {*GROUP_KEYS, *_harness_keys()[0]}
     for key in group or ():
         if key not in known_keys:
             problem = f"group {name}: {key} is not a key; {did_you_mean(key, known_keys)}"
@@ -434,19 +434,13 @@ def check_tasks(
 
 
 @lru_cache(maxsize=1)
-def _task_keys() -> set[str]:
-    """Return the keys of a task that the harness reads."""
+def _harness_keys() -> tuple[set[str], set[str]]:
+    """Return the keys of a task, and of its ``fewshot_config``, that the harness reads."""
     from lm_eval.api.task import TaskConfig
-
-    return {axis.name for axis in fields(TaskConfig)}
-
-
-@lru_cache(maxsize=1)
-def _shot_keys() -> set[str]:
-    """Return the keys of ``fewshot_config`` that the harness reads."""
     from lm_eval.config.task import FewshotConfig
 
-    return {axis.name for axis in fields(FewshotConfig)}
+    keys = [{axis.name for axis in fields(config)} for config in (TaskConfig, FewshotConfig)]
+    return keys[0] | _STRUCTURE, keys[1]
 
 
 def _problems(leaf: Leaf) -> Iterator[str]:
@@ -462,7 +456,7 @@ def _problems(leaf: Leaf) -> Iterator[str]:
             f"{' or '.join(OUTPUT_TYPES)}{unsaid}"
         )
         return
-    task_keys = _task_keys() | _STRUCTURE
+    task_keys, _ = _harness_keys()
     problems = []
     for key in leaf.keys:
         if key not in task_keys:
@@ -489,9 +483,10 @@ def _shot_problems(config: Any) -> Iterator[str]:
     if not isinstance(config, dict):
         yield f"fewshot_config is {config!r}; it must hold keys"
         return
+    _, shot_keys = _harness_keys()
     for key in map(str, config):
-        if key not in _shot_keys():
-            yield f"{key} is not a key of fewshot_config; {did_you_mean(key, _shot_keys())}"
+        if key not in shot_keys:
+            yield f"{key} is not a key of fewshot_config; {did_you_mean(key, shot_keys)}"
 
 
 def _filter_problems(filters: Any) -> Iterator[str]:

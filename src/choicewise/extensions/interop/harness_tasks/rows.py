@@ -338,13 +338,8 @@ class _Template:
     holes: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Hold a part of a template: plain text, or the expression of a hole."""
-
-    text: str
-    is_hole: bool = False
-
+_Piece = tuple[str, bool]
+"""A part of a template: plain text, or the expression of a hole and True."""
 
 _TAKEN = frozenset({"question", "options", "subject", "letter", "choice"})
 """Holes that mean something else in our templates."""
@@ -410,7 +405,7 @@ def _check_shape(task: Any) -> None:
 
 
 def _expressions(pieces: Iterable[_Piece]) -> list[str]:
-    return list(dict.fromkeys(piece.text for piece in pieces if piece.is_hole))
+    return list(dict.fromkeys(text for text, is_hole in pieces if is_hole))
 
 
 def _hole_name(expression: str) -> str:
@@ -425,42 +420,36 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
 
     # The harness reads the name of a column as the column.
     if template in features:
-        return [_Piece(template, is_hole=True)]
+        return [(template, True)]
     try:
         tokens = list(Environment(keep_trailing_newline=True).lex(template))
     except TemplateSyntaxError as error:
         raise Inexpressible(f"a template is not valid Jinja ({error.message})") from error
-    pieces = []
+    pieces: list[_Piece] = []
     expression: list[str] | None = None
     for _, kind, text in tokens:
         if kind == "data":
-            pieces.append(_Piece(text))
+            pieces.append((text, False))
         elif kind == "variable_begin" and text == "{{":
             expression = []
         elif expression is None:
             raise Inexpressible(f"a template has more than text and expressions ({text.strip()!r})")
         elif kind == "variable_end" and text == "}}":
-            pieces.append(_hole("".join(expression).strip()))
+            hole = "".join(expression).strip()
+            # Our templates have the name of a hole between single braces.
+            if not hole or "{" in hole or "}" in hole:
+                raise Inexpressible(f"a placeholder can't be called {hole!r}")
+            pieces.append((hole, True))
             expression = None
         else:
             expression.append(text)
     return pieces
 
 
-def _hole(expression: str) -> _Piece:
-    # Our templates have the name of a hole between single braces.
-    if not expression or "{" in expression or "}" in expression:
-        raise Inexpressible(f"a placeholder can't be called {expression!r}")
-    return _Piece(expression, is_hole=True)
-
-
 def _spelled(pieces: Iterable[_Piece], names: Mapping[str, str]) -> str:
     parts = []
-    for piece in pieces:
-        if piece.is_hole:
-            parts.append(f"{{{names[piece.text]}}}")
-        else:
-            parts.append(_escaped(piece.text))
+    for text, is_hole in pieces:
+        parts.append(f"{{{names[text]}}}" if is_hole else _escaped(text))
     return "".join(parts)
 
 

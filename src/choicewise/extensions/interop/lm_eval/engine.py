@@ -137,11 +137,8 @@ def _load_tokenizer(arguments: ModelArguments, folder: Path) -> Any:
     options: dict[str, Any] = {}
     if arguments.add_bos_token is not None:
         options["add_bos_token"] = arguments.add_bos_token
-    source: str | Path = folder
-    if arguments.tokenizer is not None:
-        source = arguments.tokenizer
     return AutoTokenizer.from_pretrained(
-        source,
+        folder if arguments.tokenizer is None else arguments.tokenizer,
         trust_remote_code=arguments.trust_remote_code,
         use_fast=arguments.use_fast_tokenizer,
         **options,
@@ -352,13 +349,11 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]
         raise UsageError.of_problems(problems)
     if "dtype" in values:
         values["dtype"] = DTYPES.get(values["dtype"], values["dtype"])
-    return ModelArguments(**values), list(map(_note, names_of_reason.values(), names_of_reason))
-
-
-def _note(names: Sequence[str], reason: str) -> str:
-    if len(names) == 1:
-        return f"{names[0]} has no effect: {reason}"
-    return f"{' and '.join(names)} have no effect: {reason}"
+    notes = []
+    for reason, names in names_of_reason.items():
+        have = "has" if len(names) == 1 else "have"
+        notes.append(f"{' and '.join(names)} {have} no effect: {reason}")
+    return ModelArguments(**values), notes
 
 
 def _read(value: Any, kind: str) -> Any:

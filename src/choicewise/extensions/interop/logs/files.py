@@ -21,6 +21,7 @@ from choicewise.logs import Log, Unreadable
 from choicewise.ports import LogReader, all_of, find
 from choicewise.util.files import TABLE, open_file, read_bytes
 from choicewise.util.jsonio import read_json
+from choicewise.util.text import short
 
 
 def readers() -> list[LogReader]:
@@ -97,11 +98,11 @@ def number(cell: Any, where: str) -> float | None:
     if isinstance(cell, str) and cell.strip().lower() in NOTHING:
         return None
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
-        raise DataError(f"{where} is {_short(cell)}, not a number")
+        raise DataError(f"{where} is {short(repr(cell), 60)}, not a number")
     try:
         value = float(cell)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"{where} is {_short(cell)}, not a number") from error
+        raise DataError(f"{where} is {short(repr(cell), 60)}, not a number") from error
     if math.isnan(value):
         return None
     return value
@@ -118,7 +119,7 @@ def flag(cell: Any, where: str) -> bool | None:
     if text in NOTHING:
         return None
     if text not in _FLAGS:
-        raise DataError(f"{where} is {_short(cell)}, not true or false")
+        raise DataError(f"{where} is {short(repr(cell), 60)}, not true or false")
     return _FLAGS[text]
 
 
@@ -155,13 +156,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def is_finite(value: Any) -> TypeGuard[float]:
     """Return whether a JSON value is a number, neither NaN nor infinite."""
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _short(cell: Any) -> str:
-    text = repr(cell)
-    if len(text) > 60:
-        return f"{text[:57]}..."
-    return text
 
 
 LONGEST: Final = 1 << 28

@@ -128,9 +128,7 @@ class Scan:
         if sample.own_contexts:
             return _differing_words([choice.context or "" for choice in sample.choices])
         # The harness joins context and continuation with a space unless the task has a delimiter.
-        delimiter = self.delimiter
-        if delimiter is None:
-            delimiter = " "
+        delimiter = " " if self.delimiter is None else self.delimiter
         return tuple(text.removeprefix(delimiter) for text in texts)
 
     def add(self, sample: Sample, options: Sequence[str]) -> None:
@@ -220,18 +218,11 @@ def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
             "resps; is it of another version?"
         )
     name = row.get("filter")
-    if not isinstance(name, str):
-        name = "none"
-    return name, doc_id
+    return name if isinstance(name, str) else "none", doc_id
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """Hold the texts of a request, None if the line does not have them."""
-
-    context: str | None = None
-    continuation: str | None = None
-
+_Request = tuple[str | None, str | None]
+"""The context and the continuation of a request, None if the line does not have them."""
 
 _FIELDS = frozenset(
     {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
@@ -251,11 +242,10 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
     if len(answers) > len(requests) > 0:
         raise DataError(f"{where} has {len(answers)} answers and {len(requests)} requests")
     if not requests:
-        requests = [_Request()] * len(answers)
+        requests = [(None, None)] * len(answers)
     answers += [None] * (len(requests) - len(answers))
     choices = []
-    for position, answer in enumerate(answers):
-        text = requests[position].continuation
+    for position, (answer, (_, text)) in enumerate(zip(answers, requests, strict=True)):
         choices.append(_choice(answer, text, f"{where}, request {position}"))
     metrics = {}
     others = []
@@ -267,7 +257,7 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
             others.append(name)
         else:
             metrics[name] = value
-    contexts = [request.context for request in requests]
+    contexts = [context for context, _ in requests]
     if _has_mutual(requests, metrics):
         half = len(choices) // 2
         after_null = choices[half:]
@@ -305,7 +295,7 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
             raise DataError(f"{where}: its requests are no pairs of context and continuation")
     else:
         return []
-    requests = []
+    requests: list[_Request] = []
     for context, continuation in pairs:
         if not isinstance(context, str) or not isinstance(continuation, str):
             raise NoLikelihoods(
@@ -313,7 +303,7 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
                 "answered in text, or "
                 "that scores whole documents, has no log-likelihoods of choices"
             )
-        requests.append(_Request(context, continuation))
+        requests.append((context, continuation))
     return requests
 
 
@@ -385,14 +375,12 @@ def _has_mutual(requests: Sequence[_Request], metrics: Mapping[str, float]) -> b
     second = requests[half:]
     if not first or len(first) != len(second):
         return False
-    if any(request.context for request in second):
+    if any(context for context, _ in second):
         return False
     if "acc_mutual_info" in metrics:
         return True
-    is_repeated = [request.continuation for request in first] == [
-        request.continuation for request in second
-    ]
-    return is_repeated and all(request.context for request in first)
+    is_repeated = [text for _, text in first] == [text for _, text in second]
+    return is_repeated and all(context for context, _ in first)
 
 
 def _index_list(target: Any) -> list[int] | None:
@@ -406,13 +394,8 @@ def _index_list(target: Any) -> list[int] | None:
     if not isinstance(target, list):
         return None
     # A list of texts is no list of indices.
-    indices = []
-    for cell in target:
-        choice = index(cell)
-        if choice is None:
-            return None
-        indices.append(choice)
-    return indices
+    indices = [choice for choice in map(index, target) if choice is not None]
+    return indices if len(indices) == len(target) else None
 
 
 def _differing_words(contexts: Sequence[str]) -> tuple[str, ...]:
@@ -453,9 +436,7 @@ def scan_samples(path: Path, rows: SampleRows, delimiter: Any) -> Scan:
 def _objection(sample: Sample, options: Sequence[str]) -> str:
     """Return how the target and the ``acc`` of a sample disagree."""
     golds = _target(sample, options)
-    choices = "no choice"
-    if golds:
-        choices = str(list(golds))
+    choices = str(list(golds)) if golds else "no choice"
     return (
         f"at doc_id {sample.id} its target {str(sample.target)[:60]!r} reads as {choices}, "
         f"which does not agree with its acc of {sample.metrics.get('acc')}"
@@ -493,13 +474,13 @@ def _candidates(doc: Mapping[str, Any]) -> list[GoldRule]:
         if isinstance(doc[name], dict) and isinstance(doc[name].get("labels"), list):
             rules.append(GoldRule(f"labels of {name}.labels", partial(_labels, name)))
     rules.append(GoldRule("target", _target))
-    rules.append(GoldRule("text of target", _target_text))
+    rules.append(GoldRule("text of target", partial(_text, None)))
     for name in fields:
         rules += [
             GoldRule(f"field {name}, counted from 0", partial(_field_index, name, index)),
             GoldRule(f"field {name}, counted from 1", partial(_field_index, name, _from_1)),
             GoldRule(f"field {name}, a letter", partial(_field_index, name, _letter)),
-            GoldRule(f"text of field {name}", partial(_field_text, name)),
+            GoldRule(f"text of field {name}", partial(_text, name)),
         ]
     return [*rules, _BY_ACC]
 
@@ -518,15 +499,12 @@ def _target(sample: Sample, options: Sequence[str]) -> Golds:
     choice = index(sample.target)
     if choice is not None:
         return (choice,)
-    return _target_text(sample, options)
+    return _text(None, sample, options)
 
 
-def _target_text(sample: Sample, options: Sequence[str]) -> Golds:
-    return _text(sample.target, sample, options)
-
-
-def _text(value: Any, sample: Sample, options: Sequence[str]) -> Golds:
-    """Return the first choice with the text ``value``."""
+def _text(name: str | None, sample: Sample, options: Sequence[str]) -> Golds:
+    """Return the first choice with the text of the field ``name``, or of the target."""
+    value = sample.target if name is None else sample.doc.get(name)
     if sample.own_contexts or not isinstance(value, str):
         return None
     if value in options:
@@ -535,10 +513,6 @@ def _text(value: Any, sample: Sample, options: Sequence[str]) -> Golds:
     if value.strip() not in stripped:
         return None
     return (stripped.index(value.strip()),)
-
-
-def _field_text(name: str, sample: Sample, options: Sequence[str]) -> Golds:
-    return _text(sample.doc.get(name), sample, options)
 
 
 def _field_index(

@@ -8,7 +8,6 @@ are read too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -54,15 +53,12 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         rows = read_rows(path, _is_list(path), _id)
         if not rows.places:
             raise DataError(f"{path} is empty")
-        if path.stem.endswith(ENDING):
-            task = path.stem.removesuffix(ENDING)
+        task = "log"
+        model = path.stem
+        if model.endswith(ENDING):
+            task = model.removesuffix(ENDING)
             model = "model"
-        else:
-            task = "log"
-            model = path.stem
-        recorded = {}
-        if results is not None:
-            recorded = _totals(results, task)
+        recorded = {} if results is None else _totals(results, task)
         yield Log(
             tool="lm-evaluation-harness 0.3",
             model=model,
@@ -81,9 +77,7 @@ def _unused(rows: Rows) -> tuple[str, ...]:
         names.update(row)
     names -= {"doc_id", "truth", *METRICS}
     columns = [name for name in sorted(names) if not name.startswith(("logit_", "prompt_"))]
-    if not columns:
-        return ()
-    return (f"columns {', '.join(columns)}",)
+    return (f"columns {', '.join(columns)}",) if columns else ()
 
 
 def _totals(results: Path, task: str) -> dict[str, float]:
@@ -108,48 +102,34 @@ def _items(rows: Rows, ending: str | None) -> Iterator[LoggedItem]:
         yield _item(row, f"{rows.path}, doc_id {doc_id}", ending)
 
 
-@dataclass(frozen=True)
-class _Split:
-    """Hold the prompts of an item as one context and a continuation for each choice."""
-
-    context: str
-    continuations: list[str]
-
-
 def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
     numbers = [name.removeprefix("logit_") for name in row if name.startswith("logit_")]
-    indices = [int(number) for number in numbers if number.isdigit()]
-    last = max(indices, default=-1)
+    last = max([int(number) for number in numbers if number.isdigit()], default=-1)
     # A key such as logit_999999999 must not make millions of choices.
     if not 0 <= last <= 10_000:
         raise DataError(
             f"{where} has no logit_0: its task was not scored by log-likelihoods of choices"
         )
     prompts = _prompts(row, last + 1)
-    split = None
-    if ending is not None:
-        split = _split(prompts, ending)
+    context = None
+    continuations: list[str | None] = [None] * (last + 1)
+    split = None if ending is None else _split(prompts, ending)
+    if split is not None:
+        context, continuations[:] = split
     choices = []
     for choice in range(last + 1):
         name = f"logit_{choice}"
-        text = None
-        missing = None
-        if split is not None:
-            text = split.continuations[choice]
-        if name not in row:
-            missing = "the log has no row for it"
+        missing = None if name in row else "the log has no row for it"
         loglikelihood = _loglikelihood(row.get(name), f"{where}, {name}")
+        text = continuations[choice]
         choices.append(LoggedChoice(loglikelihood=loglikelihood, text=text, missing=missing))
     recorded = {}
     for name in METRICS:
         value = flag(row.get(name), f"{where}, {name}")
         if value is not None:
             recorded[name] = float(value)
-    context = None
     question = None
-    if split is not None:
-        context = split.context
-    elif prompts:
+    if split is None and prompts:
         question = _shared_start(prompts)
     return LoggedItem(
         id=str(row["doc_id"]),
@@ -177,10 +157,8 @@ def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
     if not isinstance(truth, str) or not truth:
         return ()
     # A text may be the end of two choices, such as "town" and "a town".
-    choices = [choice for choice, prompt in enumerate(prompts) if prompt.endswith(truth)]
-    if len(choices) != 1:
-        return ()
-    return tuple(choices)
+    choices = tuple(choice for choice, prompt in enumerate(prompts) if prompt.endswith(truth))
+    return choices if len(choices) == 1 else ()
 
 
 def _prompts(row: dict[str, Any], count: int) -> list[str]:
@@ -223,9 +201,7 @@ def _ending(rows: Rows) -> str | None:
         if ending and all(_follows(row, ending) for _, row in rows):
             fitting.append(ending)
     # With two endings that fit, the lengths of the texts are not known.
-    if len(fitting) != 1:
-        return None
-    return fitting[0]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _follows(row: dict[str, Any], ending: str) -> bool:
@@ -234,10 +210,11 @@ def _follows(row: dict[str, Any], ending: str) -> bool:
     recorded = flag(row.get("acc_norm"), "acc_norm")
     if split is None or recorded is None:
         return False
-    if not all(text.strip() for text in split.continuations):
+    _, continuations = split
+    if not all(text.strip() for text in continuations):
         return False
     means = []
-    for choice, text in enumerate(split.continuations):
+    for choice, text in enumerate(continuations):
         score = _loglikelihood(row.get(f"logit_{choice}"), "logit")
         if score is None:
             means.append(-inf)
@@ -253,11 +230,14 @@ def _shared_start(texts: Sequence[str]) -> str:
     return min(texts, default="")[: common_start(texts)]
 
 
-def _split(prompts: Sequence[str], ending: str) -> _Split | None:
-    """Split ``prompts`` after the line of their common start that begins with ``ending``."""
+def _split(prompts: Sequence[str], ending: str) -> tuple[str, list[str]] | None:
+    """Split ``prompts`` after the line of their common start that begins with ``ending``.
+
+    The result is their context and a continuation for each choice.
+    """
     shared = _shared_start(prompts)
     start = shared.rfind("\n" + ending)
     end = start + 1 + len(ending)
     if start < 0 or not all(prompt[end:].startswith(" ") for prompt in prompts):
         return None
-    return _Split(shared[:end], [prompt[end:] for prompt in prompts])
+    return shared[:end], [prompt[end:] for prompt in prompts]

@@ -621,12 +621,10 @@ def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> lis
     likeliest = _likeliest(logprobs)
     choices = []
     for text in texts:
+        choice = LoggedChoice(text=text, missing=absent)
         if isfinite(logprobs.get(text, -inf)):
-            choice = LoggedChoice(
-                loglikelihood=logprobs[text], text=text, tokens=1, greedy=text == likeliest
-            )
-        else:
-            choice = LoggedChoice(text=text, missing=absent)
+            greedy = text == likeliest
+            choice = LoggedChoice(loglikelihood=logprobs[text], text=text, tokens=1, greedy=greedy)
         choices.append(choice)
     return choices
 

@@ -55,7 +55,7 @@ from choicewise.store.folder import (
 )
 from choicewise.store.tables import Rows
 from choicewise.thoughts import left_open
-from choicewise.tokens.boundary import ChoicePrompt, choice_prompts_batch
+from choicewise.tokens.boundary import choice_prompts_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, folder_name, free_name, locked
@@ -142,10 +142,7 @@ def read_logs(
         raise UsageError("no log was named; name files, or folders of logs")
     paths_of_reader: dict[LogReader, list[Path]] = {}
     for path in paths:
-        if format:
-            reader = find_reader(format)
-        else:
-            reader = recognise(path)
+        reader = find_reader(format) if format else recognise(path)
         paths_of_reader.setdefault(reader, []).append(path)
     logs = []
     for reader, files in paths_of_reader.items():
@@ -170,21 +167,16 @@ def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Lo
         # Two logs of one model and task would be the same run folder.
         first = first_logs.setdefault((log.model, log.task), log)
         if first is not log:
+            files = {str(named.settings.get("file", "")): None for named in (first, log)}
+            which = ""
+            if len(files) == 2 and "" not in files:
+                which = f" ({' and '.join(files)})"
             raise UsageError(
-                f"two of the logs{_which(first, log)} are of {log.model} on {log.task}; import "
+                f"two of the logs{which} are of {log.model} on {log.task}; import "
                 "them one by one into "
                 "folders of their own, and name model and task if the files don't"
             )
     return new_logs
-
-
-def _which(first: Log, second: Log) -> str:
-    """Return the files of two logs in brackets, "" if they do not have two."""
-    file = first.settings.get("file")
-    other_file = second.settings.get("file")
-    if file is None or other_file is None or file == other_file:
-        return ""
-    return f" ({file} and {other_file})"
 
 
 def write_logs(
@@ -342,13 +334,13 @@ def _write_blocks(
     prompts = {spec.protocol.reading: spec.protocol.prompt_digest for spec in specs}
     names = [spec.name for spec in specs]
     written = {block.extent for block in folder.manifest.blocks}
-    for block in _blocks(checked_items(log)):
-        extent = (SPLIT, block.subject, block.start, block.start + len(block.items))
+    for subject, start, items in _blocks(checked_items(log)):
+        extent = (SPLIT, subject, start, start + len(items))
         # An import that was stopped goes on after its last block.
         if extent in written:
             continue
         rows = LogRows(prompts, state.model, log.null)
-        for item in block.items:
+        for item in items:
             rows.add(item)
         tables: dict[str, Rows] = {
             "requests": rows.requests,
@@ -358,40 +350,26 @@ def _write_blocks(
         folder.add_block(extent, names, tables)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Hold neighbouring items of a subject; ``start``: the position of the first in the subject."""
-
-    subject: str
-    start: int
-    items: list[LoggedItem]
-
-
-def _blocks(items: Iterator[LoggedItem]) -> Iterator[_Block]:
-    """Yield the blocks of items whose subjects may be mixed."""
+def _blocks(items: Iterator[LoggedItem]) -> Iterator[tuple[str, int, list[LoggedItem]]]:
+    """Yield (subject, index in it, neighbouring items of it); subjects may be mixed."""
     starts = Counter[str]()
+    while items_of_subject := _portion(items):
+        for subject, neighbours in items_of_subject.items():
+            yield subject, starts[subject], neighbours
+            starts[subject] += len(neighbours)
+
+
+def _portion(items: Iterator[LoggedItem]) -> dict[str, list[LoggedItem]]:
+    """Take as many items as may be in memory at once, by subject."""
     items_of_subject: dict[str, list[LoggedItem]] = {}
-    count = 0
     chars = 0
-    for item in items:
+    for count, item in enumerate(items, start=1):
         items_of_subject.setdefault(item.subject, []).append(item)
-        count += 1
         chars += len(item.context or "") + sum(map(len, item.shown_options))
         # A single item may hold a whole article.
         if count >= BLOCK_ITEMS or chars >= BLOCK_CHARS:
-            yield from _filled_blocks(items_of_subject, starts)
-            items_of_subject = {}
-            count = 0
-            chars = 0
-    yield from _filled_blocks(items_of_subject, starts)
-
-
-def _filled_blocks(
-    items_of_subject: Mapping[str, list[LoggedItem]], starts: Counter[str]
-) -> Iterator[_Block]:
-    for subject, items in items_of_subject.items():
-        yield _Block(subject, starts[subject], items)
-        starts[subject] += len(items)
+            break
+    return items_of_subject
 
 
 def checked_items(log: Log) -> Iterator[LoggedItem]:
@@ -417,9 +395,14 @@ def read_state(log: Log) -> LogState:
         id_digests += _id_digest(item)
         subjects[item.subject] += 1
         has |= _facts(item)
-        requests.update(_line(_request_content(item)))
-        data.update(_line(_data_content(item)))
-        model.update(_line(_answer_content(item)))
+        texts = [choice.text for choice in item.choices]
+        context = "" if item.own_contexts else item.context
+        request = [item.id, item.subject, context, item.own_contexts, texts, item.gold]
+        requests.update(_line(request))
+        options = item.shown_options
+        row = [SPLIT, item.id, item.subject, item.shown_question, options, item.gold, {}]
+        data.update(_line(row))
+        model.update(_line([item.id, item.missing, item.generated, _answers(item)]))
         checks.add(item)
     if not subjects:
         raise DataError(f"the {log.tool} log of {log.model} on {log.task} holds no items")
@@ -440,33 +423,15 @@ def _line(content: Any) -> bytes:
     return f"{_spell(content)}\n".encode()
 
 
-def _request_content(item: LoggedItem) -> list[Any]:
-    context = item.context
-    if item.own_contexts:
-        context = ""
-    texts = [choice.text for choice in item.choices]
-    return [item.id, item.subject, context, item.own_contexts, texts, item.gold]
-
-
-def _data_content(item: LoggedItem) -> list[Any]:
-    options = item.shown_options
-    return [SPLIT, item.id, item.subject, item.shown_question, options, item.gold, {}]
-
-
-def _answer_content(item: LoggedItem) -> list[Any]:
+def _answers(item: LoggedItem) -> list[Any]:
     answers = []
     for choice in item.choices:
-        # A float is spelled exactly in hexadecimal.
-        loglikelihood = _hex(choice.loglikelihood)
-        unconditional = _hex(choice.unconditional)
-        answers.append([loglikelihood, unconditional, choice.tokens, choice.greedy, choice.missing])
-    return [item.id, item.missing, item.generated, answers]
-
-
-def _hex(number: float | None) -> str | None:
-    if number is None:
-        return None
-    return number.hex()
+        numbers: list[Any] = []
+        for nats in (choice.loglikelihood, choice.unconditional):
+            # A float is spelled exactly in hexadecimal.
+            numbers.append(None if nats is None else nats.hex())
+        answers.append([*numbers, choice.tokens, choice.greedy, choice.missing])
+    return answers
 
 
 def _facts(item: LoggedItem) -> set[str]:
@@ -669,16 +634,8 @@ class LogRows:
             self.spans.append(span._replace(missing=reason))
             return
         key = self._key(item.id, GENERATED, "given")
-        observation = ObservationRow(
-            key=key,
-            tokens=(),
-            sizes=(),
-            logprobs=(),
-            ranks=(),
-            text=item.generated,
-            total=item.text_loglikelihood,
-            finish=item.finish,
-            opened=left_open(item.context or "") or None,
+        observation = _observation(key, item.text_loglikelihood)._replace(
+            text=item.generated, finish=item.finish, opened=left_open(item.context or "") or None
         )
         self.observations.append(observation)
         self.spans.append(span._replace(key=key))
@@ -721,7 +678,7 @@ class LogRows:
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-def _observation(key: str, total: float) -> ObservationRow:
+def _observation(key: str, total: float | None) -> ObservationRow:
     return ObservationRow(key=key, tokens=(), sizes=(), logprobs=(), ranks=(), total=total)
 
 
@@ -751,15 +708,12 @@ def counted(logs: Sequence[Log], folder: Path) -> list[Log]:
         items = Reread(partial(_counted_items, log, tokenizer))
         new_logs.append(replace(log, items=items, settings={**log.settings, "token counts": fact}))
     is_readable = any(not isinstance(log.items, Unreadable) for log in logs)
-    if is_readable and not any(map(_has_text, first_items)):
+    choices = [choice for item in first_items for choice in item.choices]
+    if is_readable and not any(choice.text for choice in choices):
         raise DataError(
             "the log has no texts of the choices to count tokens of; leave the tokenizer out"
         )
     return new_logs
-
-
-def _has_text(item: LoggedItem) -> bool:
-    return any(choice.text for choice in item.choices)
 
 
 def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
@@ -781,11 +735,10 @@ def _counted_items(log: Log, tokenizer: Tokenizer) -> Iterator[LoggedItem]:
         requests = choice_prompts_batch(encodings, BOUNDARY, contexts, texts, golds)
         prompts = iter([prompt for (prompt,) in requests])
         for item in items:
-            choices = [_with_count(choice, next(prompts)) for choice in item.choices]
+            choices = []
+            for choice in item.choices:
+                span = next(prompts).span
+                if choice.tokens is None and choice.text is not None and span is not None:
+                    choice = replace(choice, tokens=len(span.continuation))
+                choices.append(choice)
             yield replace(item, choices=tuple(choices))
-
-
-def _with_count(choice: LoggedChoice, prompt: ChoicePrompt) -> LoggedChoice:
-    if choice.tokens is not None or choice.text is None or prompt.span is None:
-        return choice
-    return replace(choice, tokens=len(prompt.span.continuation))

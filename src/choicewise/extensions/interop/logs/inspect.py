@@ -282,14 +282,18 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
     texts = _Texts(sample.get("attachments"))
     options = tuple(map(texts.read, options))
     gold = _gold(sample.get("target"), options)
-    first_choice = _first_choice(sample)
+    output = sample.get("output") or {}
+    first_choice = mapping((output.get("choices") or [{}])[0])
     reason = _missing(sample, gold)
     generated = None
     recorded: dict[str, float] = {}
     missing = reason
     if reason is None:
         missing = "the log has text that the model wrote, and no log-likelihoods of the options"
-        generated = texts.read(_completion(sample, first_choice))
+        generated = output.get("completion")
+        if not isinstance(generated, str):
+            generated = (first_choice.get("message") or {}).get("content")
+        generated = texts.read(generated)
         recorded = _verdicts(sample)
     item = LoggedItem(
         id=str(sample["id"]),
@@ -303,9 +307,7 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
         recorded=recorded,
     )
     epoch = sample.get("epoch", 1)
-    if not isinstance(epoch, int):
-        epoch = 1
-    return epoch, item
+    return epoch if isinstance(epoch, int) else 1, item
 
 
 class _Texts:
@@ -333,10 +335,7 @@ def _gold(target: Any, options: Sequence[str]) -> tuple[int, ...]:
     Letters come first, as the scorer choice reads them (scorer/_choice.py@499e615: A to Z, then 1
     for the 27th; a word in capitals is several letters), and the text of an option second.
     """
-    targets = [target]
-    if isinstance(target, list):
-        targets = target
-    names = list(map(str, targets))
+    names = list(map(str, target if isinstance(target, list) else [target]))
     letters = []
     texts = []
     for name in names:
@@ -391,18 +390,6 @@ def _sent_messages(sample: Mapping[str, Any]) -> list[Any]:
         if message.get("role") == "assistant":
             end = index
     return [message.get("content") for message in messages[:end]]
-
-
-def _completion(sample: Mapping[str, Any], first_choice: Mapping[str, Any]) -> Any:
-    completion = (sample.get("output") or {}).get("completion")
-    if isinstance(completion, str):
-        return completion
-    return (first_choice.get("message") or {}).get("content")
-
-
-def _first_choice(sample: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = (sample.get("output") or {}).get("choices") or [{}]
-    return mapping(choices[0])
 
 
 def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:

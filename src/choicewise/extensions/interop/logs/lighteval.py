@@ -142,20 +142,14 @@ def _log(model: str, name: str, tasks: Sequence[Task]) -> Log | None:
     settings = dict(first.settings)
     if truncated:
         settings["truncated"] = f"{truncated} of {len(items)} items"
-    null = None
-    if len(nulls) == 1:
-        null = nulls.pop()
-    recorded: Mapping[str, float] = {}
-    if len(tasks) == 1:
-        recorded = first.totals
     return Log(
         tool="lighteval",
         model=model,
         task=name,
         items=_with_unique_ids(items),
         settings=settings,
-        null=null,
-        recorded=recorded,
+        null=nulls.pop() if len(nulls) == 1 else None,
+        recorded=first.totals if len(tasks) == 1 else {},
     )
 
 
@@ -237,9 +231,7 @@ def _prediction(row: Detail, index: int) -> tuple[Any, bool | None]:
     if isinstance(value, list | tuple):
         # The log-likelihood and the flag, either of which may be absent.
         value, flag = (*value, None, None)[:2]
-    if flag is None:
-        return value, None
-    return value, bool(flag)
+    return value, None if flag is None else bool(flag)
 
 
 def _token_count(tokens: Sequence[Any], index: int, choice_count: int) -> int | None:
@@ -334,11 +326,12 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
     if isinstance(row.get("specifics"), str | dict):
         specifics = mapping(cell("specifics"))
         null = _text(specifics.get("unconditioned_query"))
-    gold: Any = []
+    gold: Any = row.get("gold")
     if row.get("gold_index") not in (None, [], "[]"):
         gold = cell("gold_index")
-    elif _is_index_list(row.get("gold")):
-        gold = row.get("gold")
+    elif not all(isinstance(index, int) for index in _list(gold)):
+        # If text is generated, it is the right text.
+        gold = []
     truncated = [count for count in _list(cell("truncated")) if isinstance(count, int)]
     return Detail(
         id=str(number),
@@ -353,11 +346,6 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
         null=null,
         metrics=mapping(metrics),
     )
-
-
-def _is_index_list(gold: Any) -> bool:
-    """Return whether ``gold`` lists indices; if text is generated it is the right text."""
-    return isinstance(gold, list) and all(isinstance(index, int) for index in gold)
 
 
 def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
@@ -401,15 +389,11 @@ def _value(cell: str, where: str) -> Any:
 
 
 def _text(cell: Any) -> str | None:
-    if not isinstance(cell, str):
-        return None
-    return cell
+    return cell if isinstance(cell, str) else None
 
 
 def _list(cell: Any) -> Sequence[Any]:
-    if not isinstance(cell, list | tuple):
-        return ()
-    return cell
+    return cell if isinstance(cell, list | tuple) else ()
 
 
 _FILE: Final = re.compile(r"details_(?P<task>.+)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.-]+)\.parquet")

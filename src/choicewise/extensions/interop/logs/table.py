@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from csv import Error as CsvError
-from csv import reader
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -16,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.data.files import text_lines
-from choicewise.errors import DataError, did_you_mean
+from choicewise.data.files import csv_rows, parquet_rows
+from choicewise.errors import DataError, UnusableRow, did_you_mean
 from choicewise.extensions.interop.logs.files import (
     NOTHING,
     first_object,
@@ -29,7 +27,7 @@ from choicewise.extensions.interop.logs.files import (
 )
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
-from choicewise.util.tables import open_parquet, unpacked
+from choicewise.util.tables import open_parquet
 
 BATCH = 10_000
 """Rows that become items at once."""
@@ -40,7 +38,7 @@ def recognises(path: Path) -> bool:
     if not path.is_file():
         return False
     suffix = path.suffix.lower()
-    if suffix in _SEPARATORS:
+    if suffix in _SHEETS:
         columns = head(path).partition("\n")[0].lower()
         return sum(name in columns for name in NEEDED) >= 2
     if suffix == ".parquet":
@@ -223,7 +221,7 @@ KNOWN = (
 )
 """All columns that are read; others are named as unused."""
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_SHEETS = (".csv", ".tsv")
 _CHUNK = 100_000
 
 
@@ -232,13 +230,7 @@ def read_table(path: Path) -> Table:
 
     Raises DataError if columns are missing, a cell is no number, or the file can't be read.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        table = _parquet(path)
-    elif suffix in _SEPARATORS:
-        table = _separated(path, _SEPARATORS[suffix])
-    else:
-        table = _json_lines(path)
+    table = _text_columns(path)
     names = _plain_names(table.column_names)
     # Two columns may differ in capitals and white space alone.
     _check_names(path, names, table.column_names)
@@ -247,11 +239,15 @@ def read_table(path: Path) -> Table:
         if plain not in KNOWN:
             unused.append(name)
     table = table.rename_columns(names).select([name for name in KNOWN if name in names])
-    if not len(table):
-        raise DataError(f"{path} has no rows")
     columns = {}
     for name in table.column_names:
-        columns[name] = _column(table[name], path, name)
+        column = table[name]
+        if name in ("loglikelihood", "unconditional"):
+            column = _numbers(column, path, name)
+        elif name in ("item", "choice", "gold", "tokens"):
+            # In names and counts the white space at the ends means nothing.
+            column = _plain(column)
+        columns[name] = column
     for name in ("item", "choice"):
         empty = pc.equal(pc.fill_null(columns[name], ""), "")
         row = pc.index(empty, True).as_py()
@@ -272,16 +268,6 @@ def _check_names(path: Path, names: Sequence[str], spelled: Sequence[str]) -> No
         raise DataError(
             f"{path} has no column {', '.join(absent)}; it needs {', '.join(NEEDED)} ({hint})"
         )
-
-
-def _column(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
-    if name in ("loglikelihood", "unconditional"):
-        return _numbers(column, path, name)
-    texts = _texts(column)
-    if name in ("item", "choice", "gold", "tokens"):
-        # In names and counts the white space at the ends means nothing.
-        return _plain(texts)
-    return texts
 
 
 def sorted_rows(table: Table, rows: pa.Array | None) -> Table:
@@ -313,68 +299,11 @@ def _first(choices: pa.ChunkedArray, path: Path) -> int | None:
     return int(least)
 
 
-def _parquet(path: Path) -> pa.Table:
-    try:
-        with open_file(path, TABLE) as file:
-            table = open_parquet(file)
-            # A small file may unpack to terabytes.
-            unpacked(file)
-            return table.read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} can't be read as Parquet: {error}") from error
-
-
-def _separated(path: Path, separator: str) -> pa.Table:
-    from pyarrow import csv
-
-    _check_text(path)
-    try:
-        names = next(reader(text_lines(path), delimiter=separator))
-        if separator == "," and len(names) == 1 and ";" in names[0]:
-            # Spreadsheets separate by semicolons where a comma begins the decimals.
-            separator = ";"
-            names = next(reader(text_lines(path), delimiter=separator))
-    except CsvError as error:
-        raise DataError(f"{path} can't be read as a table: {error}") from error
-    options = csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-    )
-    parsing = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    try:
-        return csv.read_csv(path, csv.ReadOptions(use_threads=False), parsing, options)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} can't be read as a table: {error}") from error
-
-
-def _check_text(path: Path) -> None:
-    """Check a file of separated cells.
-
-    Raises DataError if it is empty, not UTF-8, or has a quote that is never closed.
-    """
-    is_empty = True
-    is_open = False
-    opened = 0
-    for line_number, line in enumerate(text_lines(path), start=1):
-        if line.strip():
-            is_empty = False
-        if line.count('"') % 2 == 0:
-            continue
-        # An odd number of quotes opens a quoted cell, or closes one.
-        is_open = not is_open
-        if is_open:
-            opened = line_number
-    if is_open:
-        raise DataError(
-            f"{path}: the quote that opens in line {opened} or before is never closed; was the "
-            "file cut off?"
-        )
-    if is_empty:
-        raise DataError(f"{path} is empty")
-
-
-def _json_lines(path: Path) -> pa.Table:
+def _text_columns(path: Path) -> pa.Table:
+    """Return all columns as texts.  Raises DataError for a file without rows."""
     tables = []
-    rows = (row for _, _, row in objects(path))
+    rows = _rows(path)
+    # Rows are Python values for a moment only, as there may be millions.
     while portion := list(islice(rows, _CHUNK)):
         names: dict[str, None] = {}
         for row in portion:
@@ -384,14 +313,40 @@ def _json_lines(path: Path) -> pa.Table:
             columns[name] = pa.array([_spelled(row.get(name)) for row in portion], pa.string())
         tables.append(pa.table(columns))
     if not any(table.column_names for table in tables):
-        raise DataError(f"{path} is empty")
+        raise DataError(f"{path} has no rows")
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _spelled(value: Any) -> str | None:
-    if value is None:
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        rows = parquet_rows(path)
+    elif suffix in _SHEETS:
+        rows = csv_rows(path)
+    else:
+        rows = (row for _, _, row in objects(path))
+    for row_number, row in enumerate(rows, start=1):
+        if isinstance(row, UnusableRow):
+            raise DataError(
+                f"{path}, row {row_number} (counted from 1, without the header): {row.message}; "
+                "correct it"
+            )
+        if suffix == ".parquet":
+            row = {name: _stored(cell) for name, cell in row.items()}
+        yield row
+
+
+def _stored(cell: Any) -> Any:
+    """Return a cell of a Parquet file: whole numbers lose the point of a float, and NaN is none."""
+    if not isinstance(cell, float):
+        return cell
+    if math.isnan(cell):
         return None
-    return str(value)
+    return f"{cell:.0f}" if cell.is_integer() else cell
+
+
+def _spelled(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -403,51 +358,21 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring_regex(trimmed, r"\.0+$", "")
 
 
-def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column as texts; whole numbers that are stored as floats lose their point."""
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return column.cast(pa.string())
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return column.cast(pa.string())
-    spell: Callable[[Any], str | None] = _spelled
-    if pa.types.is_floating(kind):
-        spell = _spelled_float
-    return pa.chunked_array([pa.array(map(spell, column.to_pylist()), pa.string())])
-
-
-def _spelled_float(value: float | None) -> str | None:
-    if value is None or math.isnan(value):
-        return None
-    if value.is_integer():
-        return str(int(value))
-    return repr(value)
-
-
 def _numbers(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
     """Return the column as numbers, null for cells without one; NaN is none."""
-    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-        numbers = column.cast(pa.float64())
-    else:
-        texts = pc.utf8_trim_whitespace(_texts(column))
-        is_nothing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
-        texts = pc.if_else(is_nothing, None, texts)
-        try:
-            numbers = texts.cast(pa.float64())
-        except pa.ArrowException:
-            # Python reads some more spellings of numbers, and the error names the row.
-            numbers = _numbers_of_cells(texts, path, name)
+    texts = pc.utf8_trim_whitespace(column)
+    is_nothing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
+    texts = pc.if_else(is_nothing, None, texts)
+    try:
+        numbers = texts.cast(pa.float64())
+    except pa.ArrowException:
+        # Python reads some more spellings of numbers, and the error names the row.
+        cells = []
+        for row, cell in enumerate(texts.to_pylist(), start=1):
+            where = f"{path}, row {row} (counted from 1, without the header): {name}"
+            cells.append(number(cell, where))
+        numbers = pa.chunked_array([pa.array(cells, pa.float64())])
     return pc.if_else(pc.is_nan(numbers), None, numbers)
-
-
-def _numbers_of_cells(texts: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
-    numbers = []
-    for row, cell in enumerate(texts.to_pylist(), start=1):
-        where = f"{path}, row {row} (counted from 1, without the header): {name}"
-        numbers.append(number(cell, where))
-    return pa.chunked_array([pa.array(numbers, pa.float64())])
 
 
 _TRUE = ("true", "1", "1.0")

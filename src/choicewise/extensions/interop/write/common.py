@@ -126,7 +126,11 @@ def _items(
     item_count, row_count = before
     choices = _Choices(portion, nulls)
     generated = portion.generated()
-    reasons = _missing_reasons(portion, nulls)
+    # The first reason of every item that has something missing.
+    reasons: dict[int, str] = {}
+    for null in (None, *nulls):
+        for item, reason in portion.reasons(null):
+            reasons.setdefault(item, reason)
     for index, position in enumerate(portion.items.tolist()):
         data_row = data_rows[position]
         yield AnsweredItem(
@@ -143,15 +147,6 @@ def _items(
             generated=generated[index],
             missing=reasons.get(index),
         )
-
-
-def _missing_reasons(portion: ObservedPortion, nulls: Sequence[str]) -> dict[int, str]:
-    """Return the first reason of every item that has something missing."""
-    reasons: dict[int, str] = {}
-    for null in (None, *nulls):
-        for item, reason in portion.reasons(null):
-            reasons.setdefault(item, reason)
-    return reasons
 
 
 class _Choices:

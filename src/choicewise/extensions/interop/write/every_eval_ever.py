@@ -42,6 +42,7 @@ from choicewise.records import DatasetRecord
 from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
+from choicewise.store.tables import file_record
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import plain
 
@@ -111,13 +112,11 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
         "evaluation_results": list(results.values()),
     }
     if line_count:
-        with (folder / samples).open("rb") as stream:
-            checksum = hashlib.file_digest(stream, "sha256").hexdigest()
         record["detailed_evaluation_results"] = {
             "format": "jsonl",
             "file_path": samples.as_posix(),
             "hash_algorithm": "sha256",
-            "checksum": checksum,
+            "checksum": file_record(folder / samples).sha256,
             "total_rows": line_count,
         }
     file.write_text(json_text(record, indent=2) + "\n", encoding="utf-8")

@@ -50,7 +50,6 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import Value
-from choicewise.scoring.observed import Mask
 from choicewise.util.jsonio import json_text
 
 
@@ -312,6 +311,14 @@ def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) 
     # No length of the harness counts what is between prompt and choice.
     has_space = protocol.requests is not None or protocol.continuation.startswith(" ")
     delimiter = " " if has_space else ""
+    metrics = {}
+    for key, measured in task.metrics.items():
+        metric = measured.protocol.metric
+        metrics[_metric(key)] = {
+            "metric": _metric(key),
+            "aggregation": _aggregation(metric),
+            "higher_is_better": METRICS[metric].higher,
+        }
     config: dict[str, Any] = {"task": numbers.name}
     if numbers.subject:
         config["task_alias"] = numbers.subject
@@ -326,7 +333,7 @@ def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) 
         "fewshot_delimiter": protocol.separator,
         "fewshot_config": {"sampler": protocol.sampler},
         "num_fewshot": protocol.shots,
-        "metric_list": _metric_list(task),
+        "metric_list": list(metrics.values()),
         "output_type": _output_type(protocol),
     }
     filters = list(dict.fromkeys(map(_filter, task.metrics)))
@@ -338,18 +345,6 @@ def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) 
         "metadata": {"version": protocol.rev, OWN: _metadata(task, numbers, rows)},
     }
     return config
-
-
-def _metric_list(task: PromptTask) -> list[dict[str, Any]]:
-    metrics = {}
-    for key, measured in task.metrics.items():
-        metric = measured.protocol.metric
-        metrics[_metric(key)] = {
-            "metric": _metric(key),
-            "aggregation": _aggregation(metric),
-            "higher_is_better": METRICS[metric].higher,
-        }
-    return list(metrics.values())
 
 
 def _aggregation(metric: str) -> str:
@@ -381,7 +376,24 @@ def _metadata(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]
     metrics = {}
     for key, measured in task.metrics.items():
         value = numbers.values[key]
-        metrics[key] = _metric_metadata(measured, rows[measured.name], value, is_of_task)
+        row = rows[measured.name]
+        identity = row.identity
+        metrics[key] = {
+            "protocol": identity.protocol,
+            "signature": identity.signature,
+            "id": identity.id,
+            "i": identity.i,
+            "t": identity.t,
+            "r": identity.r,
+            "data": identity.data,
+            "interval": row.interval.name,
+            "ci_low": value.ci_low,
+            "ci_high": value.ci_high,
+            "n": value.n,
+            "ties": value.ties,
+            "missing": value.missing,
+            "missing_reasons": measured.missing_reasons(is_of_task),
+        }
     return {
         "version": choicewise.__version__,
         "complete": is_finished(task.run),
@@ -394,28 +406,6 @@ def _metadata(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]
         "skipped": len(manifest.dataset.skipped),
         "resps": _resps(task.first),
         "metrics": metrics,
-    }
-
-
-def _metric_metadata(
-    measured: Measurement, row: Number, value: Value, is_of_task: Mask
-) -> dict[str, Any]:
-    identity = row.identity
-    return {
-        "protocol": identity.protocol,
-        "signature": identity.signature,
-        "id": identity.id,
-        "i": identity.i,
-        "t": identity.t,
-        "r": identity.r,
-        "data": identity.data,
-        "interval": row.interval.name,
-        "ci_low": value.ci_low,
-        "ci_high": value.ci_high,
-        "n": value.n,
-        "ties": value.ties,
-        "missing": value.missing,
-        "missing_reasons": measured.missing_reasons(is_of_task),
     }
 
 
@@ -619,17 +609,10 @@ class PromptTask:
         return measured.values(aggregation)["all"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Hold the measurements that are metrics of one task; ``task``: of the harness, or None."""
-
-    task: Task | None
-    measurements: list[Measurement] = field(default_factory=list)
-
-
 def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
     """Yield the tasks of a run. Their names are not ``taken``, and are added to it."""
-    groups: dict[tuple[str, str], _Group] = {}
+    # Measurements that are metrics of one task, of the harness or of none.
+    groups: dict[tuple[str, str], tuple[Task | None, list[Measurement]]] = {}
     manifest = run.manifest
     for name, measured in run.measurements.items():
         protocol = measured.protocol
@@ -641,18 +624,23 @@ def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:
             task_name = new_task_name(name, protocol, manifest.dataset.name)
         else:
             task_name = task.name
-        key = (protocol.prompt_digest, task_name)
-        groups.setdefault(key, _Group(task)).measurements.append(measured)
-    for group in groups.values():
-        yield _prompt_task(run, group, taken)
+        _, measurements = groups.setdefault((protocol.prompt_digest, task_name), (task, []))
+        measurements.append(measured)
+    for task, measurements in groups.values():
+        yield _prompt_task(run, task, measurements, taken)
 
 
-def _prompt_task(run: Run, group: _Group, taken: set[str]) -> PromptTask:
-    first = group.measurements[0]
+def _prompt_task(
+    run: Run, task: Task | None, measurements: Sequence[Measurement], taken: set[str]
+) -> PromptTask:
+    first = measurements[0]
     subjects = list(dict.fromkeys(first.evidence.subjects))
     spelling = short_signature(first.protocol)[1:]
-    task = group.task
-    if task is not None and not taken.isdisjoint(_all_names(task, subjects)):
+    names = set()
+    if task is not None:
+        names = {task.group, task.name}
+        names.update(task.name.replace("{subject}", subject) for subject in subjects)
+    if not taken.isdisjoint(names):
         # Another run of the model has the names: no task of the harness has two sets of numbers.
         task = None
     if task is None:
@@ -672,22 +660,16 @@ def _prompt_task(run: Run, group: _Group, taken: set[str]) -> PromptTask:
             leaves[subject] = distinct_name(leaf, taken, spelling)
             taken.add(leaves[subject])
     taken.add(name)
-    return PromptTask(
-        name=name, run=run, task=task, metrics=_metrics(run, group, task), leaves=leaves
-    )
+    metrics = _metrics(run, measurements, task)
+    return PromptTask(name=name, run=run, task=task, metrics=metrics, leaves=leaves)
 
 
-def _all_names(task: Task, subjects: Sequence[str]) -> set[str]:
-    names = {task.group, task.name}
-    for subject in subjects:
-        names.add(task.name.replace("{subject}", subject))
-    return names
-
-
-def _metrics(run: Run, group: _Group, task: Task | None) -> dict[str, Measurement]:
+def _metrics(
+    run: Run, measurements: Sequence[Measurement], task: Task | None
+) -> dict[str, Measurement]:
     """Return the measurements of a task by ``metric,filter``."""
     metrics: dict[str, Measurement] = {}
-    for measured in group.measurements:
+    for measured in measurements:
         protocol = measured.protocol
         protocol_task = task
         if task is not None:

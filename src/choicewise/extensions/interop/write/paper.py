@@ -231,7 +231,8 @@ def _body(table: PaperTable, name_width: int | None) -> list[str]:
             continue
         # The star: no page ends between a value and its interval.
         lines.append(f"{line}*")
-        lines.append(_line(map(_latex_interval, row)))
+        intervals = [latex_escape(cell.interval) for cell in row]
+        lines.append(_line([text and rf"{{\scriptsize {text}}}" for text in intervals]))
     return lines
 
 
@@ -256,27 +257,24 @@ def _latex_cell(cell: Cell, most: int | None) -> str:
     return text
 
 
-def _latex_interval(cell: Cell) -> str:
-    if not cell.interval:
-        return ""
-    return rf"{{\scriptsize {latex_escape(cell.interval)}}}"
-
-
 def _latex_notes(notes: Sequence[Note]) -> str:
     lines = [r"\footnotesize\raggedright\frenchspacing"]
     for note in notes:
-        lines.append(f"{_latex_note(note)}\\par")
+        mark = rf"\textsuperscript{{{note.mark}}}"
+        lines.append(f"{_note_text(note, mark, latex_escape, latex_code)}\\par")
     return "\n".join(lines)
 
 
-def _latex_note(note: Note) -> str:
+def _note_text(
+    note: Note, mark: str, escape: Callable[[str], str], spell_code: Callable[[str], str]
+) -> str:
     parts = []
     if note.mark:
-        parts.append(rf"\textsuperscript{{{note.mark}}}")
+        parts.append(mark)
     if note.text:
-        parts.append(latex_escape(note.text))
+        parts.append(escape(note.text))
     if note.code:
-        parts.append(latex_code(note.code))
+        parts.append(spell_code(note.code))
     return " ".join(parts)
 
 
@@ -297,8 +295,12 @@ def _markdown_table(table: PaperTable) -> str:
     for row in table.rows:
         lines.append(_markdown_line(map(_markdown_cell, row)))
     grid = "\n".join(lines)
-    notes = "\n".join(map(_markdown_note, table.notes))
-    return f"**{markdown_escape(table.caption)}**\n\n{grid}\n\n{notes}".rstrip()
+    notes = []
+    for note in table.notes:
+        text = _note_text(note, _raised(note.mark), markdown_escape, markdown_code)
+        notes.append(f"- {text}")
+    below = "\n".join(notes)
+    return f"**{markdown_escape(table.caption)}**\n\n{grid}\n\n{below}".rstrip()
 
 
 def _markdown_line(cells: Iterable[str]) -> str:
@@ -313,17 +315,6 @@ def _markdown_cell(cell: Cell) -> str:
     if not text or not cell.interval:
         return text or cell.interval
     return f"{text} {cell.interval}"
-
-
-def _markdown_note(note: Note) -> str:
-    parts = []
-    if note.mark:
-        parts.append(_raised(note.mark))
-    if note.text:
-        parts.append(markdown_escape(note.text))
-    if note.code:
-        parts.append(markdown_code(note.code))
-    return "- " + " ".join(parts)
 
 
 def _raised(number: int) -> str:

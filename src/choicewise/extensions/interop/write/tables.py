@@ -94,14 +94,11 @@ def _prompts(run: Run) -> dict[str, _Prompt]:
 
 def _task_names(prompts: Mapping[str, _Prompt]) -> dict[str, str]:
     """Return a name for each prompt, which no other prompt of the run has."""
-    starts = {digest: _common_start(prompt.protocols) for digest, prompt in prompts.items()}
-    counts = Counter(starts.values())
-    names = {}
-    for digest, start in starts.items():
-        name = start
-        if counts[start] > 1:
-            name = prompts[digest].protocols[0]
-        names[digest] = name
+    names = {digest: _common_start(prompt.protocols) for digest, prompt in prompts.items()}
+    counts = Counter(names.values())
+    for digest, prompt in prompts.items():
+        if counts[names[digest]] > 1:
+            names[digest] = prompt.protocols[0]
     return names
 
 
@@ -251,10 +248,6 @@ def _score_tables(export: Export) -> Iterator[pa.Table]:
         run.release()
 
 
-def _spreadsheet_score_tables(export: Export) -> Iterator[pa.Table]:
-    return map(_for_spreadsheet, _score_tables(export))
-
-
 def _for_spreadsheet(table: pa.Table) -> pa.Table:
     """Return the table with texts that a spreadsheet shows and never computes."""
     for index, column in enumerate(table.schema):
@@ -366,14 +359,6 @@ def _cell(content: Mapping[str, Any], column: pa.Field) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _no_notes(export: Export) -> Sequence[str]:
-    return ()
-
-
-def _row_tables(export: Export) -> Iterator[pa.Table]:
-    yield row_table(export_study(export))
-
-
 @dataclass(frozen=True, kw_only=True)
 class CsvForm:
     """Write CSV by pyarrow, for millions of rows.
@@ -435,13 +420,19 @@ def write_row_csv(export: Export, out: Path) -> Sequence[str]:
 
 
 FORMS: Mapping[str, CsvForm | ParquetForm] = {
-    "parquet": ParquetForm(schema=row_schema(), tables=_row_tables, notes=_no_notes),
+    "parquet": ParquetForm(
+        schema=row_schema(),
+        tables=lambda export: iter([row_table(export_study(export))]),
+        notes=lambda export: (),
+    ),
     "items-csv": CsvForm(
         heads=[f'"{name}"' for name in ITEM_SCHEMA.names], tables=_item_tables, notes=_left_out
     ),
     "items-parquet": ParquetForm(schema=ITEM_SCHEMA, tables=_item_tables, notes=_left_out),
     "scores-csv": CsvForm(
-        heads=SCORE_SCHEMA.names, tables=_spreadsheet_score_tables, notes=incomplete_notes
+        heads=SCORE_SCHEMA.names,
+        tables=lambda export: map(_for_spreadsheet, _score_tables(export)),
+        notes=incomplete_notes,
     ),
     "scores-parquet": ParquetForm(
         schema=SCORE_SCHEMA, tables=_score_tables, notes=incomplete_notes

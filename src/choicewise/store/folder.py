@@ -92,7 +92,13 @@ BUNDLE = "bundle.json"
 FLUSH = 60.0
 """Seconds between two writes of the observations of a long block: a kill loses at most so much.
 
-The copy of a manifest is at most so much older than the manifest.
+The manifest, and its copy, are at most so much older than the blocks.
+"""
+
+LISTED_TOGETHER = 16
+"""One in so many blocks may wait to be listed.
+
+The manifest is written whole: once a block would write as many bytes as the square of their number.
 """
 
 
@@ -191,10 +197,15 @@ class BlockWriter:
 
 @dataclass
 class RunFolder:
-    """Write a run folder; nothing else does.  ``manifest`` is always the one on the disk."""
+    """Write a run folder; nothing else does.
+
+    ``manifest``: the one on the disk, and the latest blocks, which :meth:`list_blocks` writes.
+    """
 
     path: Path
     manifest: Manifest
+    _unlisted: int = 0
+    _listed: float = field(default_factory=monotonic)
     _copied: float = field(default_factory=monotonic)
 
     def observed(self) -> Keys:
@@ -254,7 +265,7 @@ class RunFolder:
         tables: Mapping[str, Rows | pa.Table | Path],
         spent: Spent | None = None,
     ) -> None:
-        """Write the tables of one block, then list it: only listed blocks count.
+        """Write the tables of one block, which counts once it is listed, within a minute.
 
         ``spent`` is added to what earlier blocks took.
         """
@@ -270,7 +281,17 @@ class RunFolder:
             asks=tuple(asks),
             files=write_block(self.path, name, tables),
         )
-        self._update(blocks=(*self.manifest.blocks, block), engine=self._engine(spent))
+        blocks = (*self.manifest.blocks, block)
+        self.manifest = replace(self.manifest, blocks=blocks, engine=self._engine(spent))
+        self._unlisted += 1
+        is_late = monotonic() - self._listed > FLUSH
+        if is_late or LISTED_TOGETHER * self._unlisted >= len(blocks):
+            self.list_blocks()
+
+    def list_blocks(self) -> None:
+        """Write the manifest if blocks were added since it was written."""
+        if self._unlisted:
+            self._update()
 
     def replace_answers(
         self, name: str, answers: Mapping[str, ObservationRow], spent: Spent | None = None
@@ -341,7 +362,9 @@ class RunFolder:
         manifest = replace(self.manifest, **changes)
         write_text(self.path / MANIFEST, _manifest_text(manifest))
         self.manifest = manifest
-        # A run can have thousands of blocks: a copy at each of them would double the writing.
+        self._unlisted = 0
+        self._listed = monotonic()
+        # A copy at every block would double the writing.
         if monotonic() - self._copied > FLUSH:
             renew_copy(self.path / MANIFEST)
             self._copied = monotonic()
@@ -406,9 +429,11 @@ def open_folder(
             # A finished run may lie where nothing can be written.
             with suppress(OSError):
                 remove(leftover)
+        folder = RunFolder(path, manifest)
         try:
-            yield RunFolder(path, manifest)
+            yield folder
         finally:
+            folder.list_blocks()
             renew_copy(path / MANIFEST)
 
 

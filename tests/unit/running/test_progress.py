@@ -1,6 +1,7 @@
 """What a run says of itself while it goes on, at a steady pace, and how right it is about the time that is left."""
 
 import random
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -144,7 +145,10 @@ def test_python_shows_the_same_progress(
 ) -> None:
     asked = {"model": "fake:hash", "data": study.data, "protocols": ["mmlu/original"]}
     choicewise.evaluate(**asked, out=tmp_path / "run", progress=True)
-    assert capsys.readouterr() == ("", "fake:hash: 100 %, under 1 s\n")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    # A busy machine takes longer.
+    assert re.fullmatch(r"fake:hash: 100 %, (under )?\d+ s\n", printed.err)
     choicewise.evaluate(**asked, out=tmp_path / "silent", progress=False)
     assert capsys.readouterr().err == ""
 

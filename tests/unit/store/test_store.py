@@ -221,6 +221,31 @@ def test_leftovers_of_a_kill_are_removed_and_unlisted_blocks_do_not_count(filled
     assert sorted(path.name for path in blocks.iterdir()) == ["00000", "00001"]
 
 
+def test_many_blocks_are_listed_together_and_at_the_latest_when_the_folder_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[int] = []
+
+    def write(path: Path, text: str) -> None:
+        listed.append(len(json.loads(text)["blocks"]))
+        write_text(path, text)
+
+    monkeypatch.setattr(store, "write_text", write)
+    monkeypatch.setattr(store, "write_block", lambda *_: {})
+    with (
+        pytest.raises(KeyboardInterrupt),
+        store.open_folder(tmp_path, MANIFEST, ROWS) as run,
+    ):
+        for number in range(199):
+            run.add_block(("test", "s", number, number + 1), ["ask"], TABLES)
+        raise KeyboardInterrupt
+    # The first blocks are listed one by one.
+    assert listed[:16] == list(range(1, 17))
+    assert len(listed) < 60
+    assert listed[-1] == 199
+    assert len(store.read_manifest(tmp_path).blocks) == 199
+
+
 def test_the_copy_of_a_manifest_is_renewed_after_a_minute_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from choicewise.errors import ModelError
-from choicewise.models.local import plain
+from choicewise.models.local import attention, plain
 from choicewise.models.local.causal_lm import (
     LIKELIEST,
     CausalLM,
@@ -22,9 +23,10 @@ from choicewise.models.local.causal_lm import (
     Rung,
     Workload,
 )
+from choicewise.models.local.fused import AFTER, FusedLayers, can_fuse
 from choicewise.models.local.networks import NetworkModel
 from choicewise.models.local.parallel import joined
-from choicewise.models.local.paths import LADDER, compute_path, rungs
+from choicewise.models.local.paths import LADDER, TreePath, compute_path, rungs
 from choicewise.models.local.selfcheck import Scored, SpotCheck, check, is_scored, probe_depth
 from choicewise.models.local.set_based import SetBasedPath
 from choicewise.models.model import SelfCheck, Trial
@@ -71,6 +73,7 @@ class LocalModel(NetworkModel):
         super().__post_init__()
         self.ends = _ends(self.model, self.tokenizer)
         self._path: ComputePath | None = None
+        self._fused = False
 
     @property
     def selfcheck(self) -> SelfCheck | None:
@@ -180,8 +183,34 @@ class LocalModel(NetworkModel):
             self._path = compute_path(self._checked.rung, self.lm, self.batch_tokens)
         fast = None
         if self._path is not None:
+            self._fuse(self._path)
             fast = self._spot_checked(questions, partial(answers, self._path))
         return nan_fallback(fast, questions, plainly)
+
+    def _fuse(self, path: ComputePath) -> None:
+        """Compile the layers of ``path`` once the run is long, if its numbers stay right."""
+        least = AFTER.get(self.lm.device.type, math.inf)
+        if self._fused or self.lm.computed < least or not isinstance(path, TreePath):
+            return
+        self._fused = True
+        if self._checked is None or not can_fuse(self.model):
+            return
+        layers = FusedLayers(self.model, attention.NAME)
+
+        def fused(lm: CausalLM, tokens: int) -> ComputePath:
+            copy = compute_path(path.name, lm, tokens)
+            # The float32 copy that the check may make has layers of its own.
+            if lm is self.lm and isinstance(copy, TreePath):
+                copy.layers = layers
+            return copy
+
+        try:
+            (trial,) = check(self.lm, {path.name: fused}, self._checked.depth).trials
+        except ModelError:
+            return
+        path.layers = layers
+        compiled = replace(trial, rung=f"{path.name}, layers compiled")
+        self._checked = replace(self._checked, trials=(*self._checked.trials, compiled))
 
     def _spot_checked(
         self, questions: Sequence[Scored], answers: Callable[[Sequence[Scored]], Answers]

@@ -11,6 +11,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ from choicewise.models.local.causal_lm import (
 )
 from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
 from choicewise.models.local.flex import block_mask, flex
+from choicewise.models.local.fused import FusedLayers
 from choicewise.models.local.parallel import LESS_MEMORY, joined, out_of_memory
 from choicewise.models.local.varlen import KernelCall, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
@@ -132,6 +134,8 @@ class TreePath(PackedPath):
     name = "tree"
     cost = "every unique token once"
     pass_type = TreePass
+    layers: FusedLayers | None = None
+    """The layers of the model, if they are compiled."""
     _calls = 0
     _states: KeysValues | None = None
 
@@ -146,7 +150,10 @@ class TreePath(PackedPath):
     def forward(self, tree: Tree, pack: Pack, past: KeysValues) -> tuple[torch.Tensor, KeysValues]:
         """Compute one pass with the tree's attention."""
         tree_pass = self.pass_type(tree, pack, past, self._states, self.lm.multiply)
-        hidden = hidden_states(self.lm, tree_pass.attend, self.inputs(tree, pack))
+        inputs = self.inputs(tree, pack)
+        compiled = nullcontext() if self.layers is None else self.layers.running()
+        with compiled:
+            hidden = hidden_states(self.lm, tree_pass.attend, inputs)
         self._calls = tree_pass.calls
         return hidden, tree_pass.next_past
 

@@ -222,7 +222,10 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
 
     Raises DataError, saying ``where``, for an unknown key or a value of the wrong kind.
     """
-    unfilled = [key for key, value in declared.items() if _has_gap(value)]
+    unfilled = []
+    for key, value in declared.items():
+        if value == GAP or (isinstance(value, list) and GAP in value):
+            unfilled.append(key)
     if unfilled:
         raise DataError(f"{where} has {GAP} for {listed(unfilled)}; fill it in")
     kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
@@ -250,10 +253,6 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
             problems = list(error.parts)
     keys = f"the keys of a mapping are {', '.join(kinds)}"
     raise DataError(f"{where}: {problems[0]}", [*problems[1:], keys])
-
-
-def _has_gap(value: object) -> bool:
-    return value == GAP or (isinstance(value, list) and GAP in value)
 
 
 def _frozen(value: Any) -> Any:

@@ -745,21 +745,7 @@ def _entry(name: str) -> Entry:
     protocols = {full_name: protocols[full_name] for full_name in ordered}
     if not protocols:
         protocols = {name: headline}
-    return Entry(
-        name=table["name"],
-        title=table["title"],
-        citation=table["citation"],
-        source=table["source"],
-        description=table["about"],
-        protocols=MappingProxyType(protocols),
-        published=MappingProxyType(_published(name, table.get("scores", {}), protocols)),
-    )
-
-
-def _published(
-    name: str, aliases: Mapping[str, str], protocols: Mapping[str, Protocol]
-) -> dict[str, str]:
-    """Return the names by which others know scores of entry ``name``, with full names."""
+    aliases = table.get("scores", {})
     published = {f"{name}:{alias}": f"{name}:{score}" for alias, score in aliases.items()}
     for score in SCORE_NAMES:
         alias = f"{name}:{score}"
@@ -767,7 +753,15 @@ def _published(
         fitting = [full for full, protocol in protocols.items() if _has_axes(protocol, axes)]
         if len(fitting) == 1 and alias not in protocols:
             published.setdefault(alias, fitting[0])
-    return published
+    return Entry(
+        name=table["name"],
+        title=table["title"],
+        citation=table["citation"],
+        source=table["source"],
+        description=table["about"],
+        protocols=MappingProxyType(protocols),
+        published=MappingProxyType(published),
+    )
 
 
 def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:

@@ -109,21 +109,15 @@ def _changes_of_options(protocol: Protocol, asks_endpoint: bool) -> Iterator[tup
     if protocol.described is not None or asks_endpoint:
         yield "names", "prepare=renamed"
     if "{letter}" in protocol.continuation and not asks_endpoint:
-        letters = _other_labels(protocol)
-        if letters:
-            yield "labels", f"letters={letters}"
+        # Digits for letters, and letters for digits, if there are enough.
+        labels = "ABCDEFGHIJ" if protocol.letters[:1].isdigit() else "123456789"
+        count = protocol.choices or len(labels)
+        if count <= len(labels):
+            yield "labels", f"letters={labels[:count]}"
     yield "none", "prepare=none-added"
     yield "none", "prepare=none-for-right"
     yield "clone", "prepare=cloned"
     yield "drop", "prepare=without-last"
-
-
-def _other_labels(protocol: Protocol) -> str:
-    """Return digits for letters, and letters for digits; "" if there are too few."""
-    labels = "ABCDEFGHIJ" if protocol.letters[:1].isdigit() else "123456789"
-    if protocol.choices is None:
-        return labels
-    return labels[: protocol.choices] if protocol.choices <= len(labels) else ""
 
 
 def _changed(check: str, protocols: Mapping[str, Protocol], changes: str) -> Iterator[Variant]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -254,7 +254,16 @@ class ReadingAxes(AskingAxes):
         if reading.unordered:
             yield from self._of_order()
         if "chains" in reading.takes:
-            yield from self._of_chains()
+            # Chains must be drawn again the same, and their end must be recognised.
+            if self.seed is None:
+                yield f"reading {self.reading} draws at random and needs a seed"
+            if not self.separator:
+                yield f"reading {self.reading} ends a chain at separator, so separator can't be empty"
+            if not self.proposal or "{letter}" in self.proposal or "{choice}" in self.proposal:
+                yield (
+                    f"reading {self.reading} needs one proposal for all options, the text after "
+                    f"every chain; proposal is {self.proposal!r}"
+                )
         yield from self._of_text(reading)
         if self.thought_tokens is not None and "thought_tokens" not in reading.takes:
             yield (
@@ -328,19 +337,6 @@ class ReadingAxes(AskingAxes):
                     f"reading {name} finds the options only in the axis question; "
                     f"axis {axis} is {stated!r}, leave it out"
                 )
-
-    def _of_chains(self) -> Iterator[str]:
-        # Chains must be drawn again the same, and their end must be recognised.
-        name = self.reading
-        if self.seed is None:
-            yield f"reading {name} draws at random and needs a seed"
-        if not self.separator:
-            yield f"reading {name} ends a chain at separator, so separator can't be empty"
-        if not self.proposal or "{letter}" in self.proposal or "{choice}" in self.proposal:
-            yield (
-                f"reading {name} needs one proposal for all options, the text after every chain; "
-                f"proposal is {self.proposal!r}"
-            )
 
     def _of_text(self, reading: Reading) -> Iterator[str]:
         name = self.reading
@@ -446,7 +442,19 @@ class ScoringAxes(ReadingAxes):
         if self.golds == "each" and self.metric != "brier":
             yield f"golds each is for metric brier, not {self.metric}; use golds sum, max or first"
         if self.temperature != "1":
-            yield from self._of_temperature(metric, reads_text)
+            try:
+                is_positive = 0 < float(self.temperature) < math.inf
+            except ValueError:
+                is_positive = False
+            if not is_positive:
+                yield (
+                    f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
+                )
+            if not metric.softmax or reads_text:
+                yield (
+                    f"temperature {self.temperature} scales a softmax, "
+                    f"but metric {self.metric} has none; use temperature 1"
+                )
         yield from self._of_calibration(reading)
 
     def _of_score(self, reading: Reading) -> Iterator[str]:
@@ -529,19 +537,6 @@ class ScoringAxes(ReadingAxes):
             yield f"metric {name} is computed over all items together; use aggregation micro"
         if self.aggregation == "bytes" and name != "bpb":
             yield f"aggregation bytes is for metric bpb, not {name}; use aggregation micro"
-
-    def _of_temperature(self, metric: Metric, reads_text: bool) -> Iterator[str]:
-        try:
-            is_positive = 0 < float(self.temperature) < math.inf
-        except ValueError:
-            is_positive = False
-        if not is_positive:
-            yield f"temperature is {self.temperature!r}; it must be a number above 0, such as 1.5"
-        if not metric.softmax or reads_text:
-            yield (
-                f"temperature {self.temperature} scales a softmax, "
-                f"but metric {self.metric} has none; use temperature 1"
-            )
 
     def _of_calibration(self, reading: Reading) -> Iterator[str]:
         views = self.views
@@ -653,16 +648,10 @@ def axis_problems(values: Mapping[str, object]) -> list[str]:
         # Most axes have their default, which is allowed.
         if type(value) is type(axis.default) and value == axis.default:
             continue
-        problem = _problem(str(axis.type), axis.metadata["allowed"], value)
-        if problem is not None and not _is_addition(axis.name, value):
+        problem = _problem(axis, value)
+        if problem is not None:
             problems.append(f"protocol axis {axis.name} {problem}")
     return problems
-
-
-def _is_addition(axis: str, value: object) -> bool:
-    if axis not in OPEN_AXES or not isinstance(value, str):
-        return False
-    return addition_of(axis, value) is not None
 
 
 def stop_texts(stop: str | None) -> tuple[str, ...]:
@@ -914,15 +903,20 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """The types of an axis by its annotation."""
 
 
-def _problem(annotation: str, allowed: tuple[str, ...], value: object) -> str | None:
+def _problem(axis: Field[Any], value: object) -> str | None:
+    annotation = str(axis.type)
+    allowed = axis.metadata["allowed"]
     if not isinstance(value, _TYPES[annotation]) or isinstance(value, bool):
         return f"is {value!r}; it must be {annotation.replace(' | ', ' or ')}"
     if isinstance(value, str) and has_half_character(value):
         return "has half a character (a lone surrogate), which no file can store"
     if isinstance(value, int) and value < 0:
         return f"is {value}; it can't be negative"
-    if allowed and value not in allowed:
-        # Every preparation goes with every change, which would be a list of hundreds.
-        plain = [name for name in allowed if "+" not in name]
-        return f"is {value!r}; it must be one of {', '.join(plain)}"
-    return None
+    if not allowed or value in allowed:
+        return None
+    if isinstance(value, str) and axis.name in OPEN_AXES:
+        if addition_of(axis.name, value) is not None:
+            return None
+    # Every preparation goes with every change, which would be a list of hundreds.
+    plain = [name for name in allowed if "+" not in name]
+    return f"is {value!r}; it must be one of {', '.join(plain)}"

@@ -284,9 +284,23 @@ class Measurement:
         """Return the predicted choice of every item, int64 [items]; -1 for none."""
         return self.decisions.prediction
 
-    def values(self, aggregation: str | None = None) -> dict[str, Value]:
-        """Return the value of each group under the protocol's or another ``aggregation``."""
-        return self._values(self.decisions, aggregation)
+    def values(
+        self, aggregation: str | None = None, decisions: Decisions | None = None
+    ) -> dict[str, Value]:
+        """Return the value of each group under the protocol's or another ``aggregation``.
+
+        ``decisions``: in place of the measurement's.
+        """
+        name = aggregation or self.protocol.aggregation
+        # Bits per byte and calibration errors are of all items together, no mean over items.
+        if self.judged is None or not (self.metric.pooled or self.judged.bytes is not None):
+            return self._means(decisions or self.decisions, name)
+        groups = self.groups(name)
+        numbers = {}
+        for group in dict.fromkeys(groups.tolist()):
+            value = pooled(self.protocol.metric, self.judged, np.asarray(groups == group))
+            numbers[group] = number(value, self.metric)
+        return numbers
 
     def groups(self, aggregation: str | None = None) -> npt.NDArray[np.object_]:
         """Return the group of every item under the protocol's or another ``aggregation``."""
@@ -317,12 +331,11 @@ class Measurement:
         has_no_bounds = np.where(self.decisions.missing, np.nan, np.isnan(low))
         # A bound may be infinite, and then has no error.
         with np.errstate(invalid="ignore"):
-            lows = self._values(replace(self.decisions, credit=low), aggregation)
-            highs = self._values(replace(self.decisions, credit=high), aggregation)
-            unknown = self._values(replace(self.decisions, credit=has_no_bounds), aggregation)
-        values = self._values(self.decisions, aggregation)
+            lows = self.values(aggregation, replace(self.decisions, credit=low))
+            highs = self.values(aggregation, replace(self.decisions, credit=high))
+            unknown = self.values(aggregation, replace(self.decisions, credit=has_no_bounds))
         extremes = {}
-        for group, value in values.items():
+        for group, value in self.values(aggregation).items():
             if unknown[group].value > 0:
                 extremes[group] = (math.nan, math.nan)
                 continue
@@ -518,8 +531,10 @@ class Measurement:
             unknown = np.full(len(self.decisions.credit), np.nan)
             return unknown, unknown, none_open
         epsilon = np.zeros(len(self.scores))
-        if self._noise_known:
-            epsilon = self._epsilon
+        if self.noise is not None and self._noise_known:
+            protocol = self.protocol
+            column = sensitivity_column(protocol.score, protocol.null, protocol.outside)
+            epsilon = NOISE[protocol.calibration] * self.noise * self.evidence.column(column)
         return credit_range(
             self.scores,
             self.evidence.item_offsets,
@@ -529,36 +544,11 @@ class Measurement:
             self.low_scores,
         )
 
-    @property
-    def _epsilon(self) -> Floats:
-        """Return how far noise moves each score, float64 [rows]; NaN if unknown."""
-        protocol = self.protocol
-        assert self.noise is not None
-        column = sensitivity_column(protocol.score, protocol.null, protocol.outside)
-        sensitivity = self.evidence.column(column)
-        return np.asarray(NOISE[protocol.calibration] * self.noise * sensitivity, dtype=np.float64)
-
-    def _values(self, decisions: Decisions, aggregation: str | None) -> dict[str, Value]:
-        name = aggregation or self.protocol.aggregation
-        # Bits per byte and calibration errors are of all items together, no mean over items.
-        if self.judged is not None and (self.metric.pooled or self.judged.bytes is not None):
-            return self._pooled(self.judged, name)
-        return self._means(decisions, name)
-
     def _means(self, decisions: Decisions, aggregation: str) -> dict[str, Value]:
         means = AGGREGATIONS[aggregation](
             decisions, self.evidence.subjects, self.categories, self.metric.counted
         )
         return {group: number(mean, self.metric) for group, mean in means.items()}
-
-    def _pooled(self, judged: Judged, aggregation: str) -> dict[str, Value]:
-        """Return the numbers that groups of items have together."""
-        groups = self.groups(aggregation)
-        numbers = {}
-        for group in dict.fromkeys(groups.tolist()):
-            among = np.asarray(groups == group)
-            numbers[group] = number(pooled(self.protocol.metric, judged, among), self.metric)
-        return numbers
 
 
 def measure(
@@ -648,7 +638,12 @@ def of_items(name: str, right: float, n: int) -> _Bounds:
     """
     if name == "wilson":
         return wilson(right / n, n)
-    return _posterior(right, n)
+    # Ties make halves and thirds of a right answer: the interval holds those of the whole numbers
+    # around it.
+    total = round(float(right), 9)
+    low, _ = _beta(math.floor(total), n)
+    _, high = _beta(math.ceil(total), n)
+    return low, high
 
 
 def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) -> None:
@@ -784,7 +779,16 @@ def _judged(
     """
     metric = METRICS[protocol.metric]
     if scores is None and metric.of_text:
-        return _judged_text(protocol, read, decisions)
+        # The confidence of an answer in text is the probability of the text.
+        judged = Judged(
+            scores=np.full(int(read.item_offsets[-1]), np.nan),
+            item_offsets=read.item_offsets,
+            right=read.right,
+            prediction=decisions.prediction,
+            hit=decisions.credit,
+            text_probability=np.exp(read.column(TEXT_LOGLIKELIHOOD)),
+        )
+        return replace(decisions, credit=credits(protocol.metric, judged)), judged
     if scores is None or not metric.probable:
         return decisions, None
     exact = scores
@@ -820,21 +824,6 @@ def _judged(
     return replace(decisions, credit=credits(protocol.metric, judged)), judged
 
 
-def _judged_text(
-    protocol: Protocol, read: Evidence, decisions: Decisions
-) -> tuple[Decisions, Judged]:
-    """Return both for answers in text, whose confidence is the probability of the text."""
-    judged = Judged(
-        scores=np.full(int(read.item_offsets[-1]), np.nan),
-        item_offsets=read.item_offsets,
-        right=read.right,
-        prediction=decisions.prediction,
-        hit=decisions.credit,
-        text_probability=np.exp(read.column(TEXT_LOGLIKELIHOOD)),
-    )
-    return replace(decisions, credit=credits(protocol.metric, judged)), judged
-
-
 _Bounds = tuple[float, float]
 """(low, high) at 95 %."""
 
@@ -855,15 +844,6 @@ def _clustered(
     error = clustered_error(values, clusters)
     mean = float(values.mean())
     return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
-
-
-def _posterior(right: float, n: int) -> _Bounds:
-    """Return the interval that holds those of the whole numbers around ``right``."""
-    # Ties make halves and thirds of a right answer.
-    total = round(float(right), 9)
-    low, _ = _beta(math.floor(total), n)
-    _, high = _beta(math.ceil(total), n)
-    return low, high
 
 
 def _beta(right: float, n: float) -> _Bounds:

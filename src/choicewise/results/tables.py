@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,23 +89,43 @@ def list_portions(
     earlier ones: such a block is in several portions, each of which takes the rows of its items.
     """
     weights = {block.name: _weight(folder, block) for block in blocks}
-    growing = _GrowingPortion()
-    finished: list[_GrowingPortion] = []
+    portions: list[list[Segment]] = []
+    names: set[str] = set()
+    weight = 0
     for rows, covering in segments(blocks, subject_rows):
-        if growing.items and growing.weight_with(covering, weights) > MOST:
-            finished.append(growing)
-            growing = _GrowingPortion()
-        growing.add(rows, covering, weights)
-    if growing.items:
-        finished.append(growing)
-    order = {block.name: number for number, block in enumerate(blocks)}
-    return [portion.finished(order) for portion in finished]
+        weight += sum(weights[block.name] for block in covering if block.name not in names)
+        if weight > MOST or not portions:
+            portions.append([])
+            names.clear()
+            weight = sum(weights[block.name] for block in covering)
+        names.update(block.name for block in covering)
+        portions[-1].append((rows, covering))
+    return [_portion(blocks, segments_of_portion) for segments_of_portion in portions]
+
+
+def _portion(blocks: Sequence[BlockRecord], parts: Sequence[Segment]) -> Portion:
+    """Return the portion that consists of these segments, with its blocks in the order of the run."""
+    covered: Counter[str] = Counter()
+    for rows, covering in parts:
+        for block in covering:
+            covered[block.name] += len(rows)
+    in_order = [block for block in blocks if block.name in covered]
+    inside = []
+    for block in in_order:
+        if covered[block.name] == block.stop - block.start:
+            inside.append(block.name)
+    items = np.concatenate([rows for rows, _ in parts])
+    return Portion(items, tuple(in_order), frozenset(inside))
+
+
+Segment = tuple[Integers, list[BlockRecord]]
+"""Rows of the item table that the same blocks cover, and these blocks."""
 
 
 def segments(
     blocks: Sequence[BlockRecord], subject_rows: Mapping[Subject, Integers]
-) -> Iterator[tuple[Integers, list[BlockRecord]]]:
-    """Yield stretches of items that the same blocks cover: rows of the item table, and the blocks.
+) -> Iterator[Segment]:
+    """Yield stretches of items that the same blocks cover, in the order of the item table.
 
     Raises StoreError if a block has more items of a subject than there are.
     """
@@ -230,40 +250,6 @@ _TOKEN_BYTES = 32
 
 _MOST_OF_USUAL = 4
 """Times of the usual bytes from which on the tables of a block are weighed by their real size."""
-
-
-@dataclass(slots=True)
-class _GrowingPortion:
-    """Collect segments until they are too heavy; ``covered`` counts the items by block."""
-
-    items: list[Integers] = field(default_factory=list)
-    blocks: dict[str, BlockRecord] = field(default_factory=dict)
-    weight: int = 0
-    covered: Counter[str] = field(default_factory=Counter)
-
-    def weight_with(self, covering: Sequence[BlockRecord], weights: Mapping[str, int]) -> int:
-        """Return the bytes that the portion takes with further blocks."""
-        added = [weights[block.name] for block in covering if block.name not in self.blocks]
-        return self.weight + sum(added)
-
-    def add(
-        self, rows: Integers, covering: Sequence[BlockRecord], weights: Mapping[str, int]
-    ) -> None:
-        """Add a segment."""
-        self.weight = self.weight_with(covering, weights)
-        self.items.append(rows)
-        for block in covering:
-            self.blocks[block.name] = block
-            self.covered[block.name] += len(rows)
-
-    def finished(self, order: Mapping[str, int]) -> Portion:
-        """Return the portion, with its blocks in the order of the run."""
-        blocks = sorted(self.blocks.values(), key=lambda block: order[block.name])
-        inside = []
-        for block in blocks:
-            if self.covered[block.name] == block.stop - block.start:
-                inside.append(block.name)
-        return Portion(np.concatenate(self.items), tuple(blocks), frozenset(inside))
 
 
 def _covered_ranges(

@@ -179,14 +179,9 @@ def judged(
     ``written``: the text of each item, :data:`~choicewise.questions.FILTERED` if it was withheld,
     None if there is none.  ``read``: items in whose text the rule finds an answer, bool [items].
     """
-    rule = _Rule(
-        whole=protocol.decision in WHOLE,
-        settled=protocol.decision in SETTLED,
-        prompt_known=protocol.chat == "none" and protocol.requests is None,
-    )
     statuses = np.empty(len(written), dtype=np.int8)
     for item, (text, is_read) in enumerate(zip(written, read.tolist(), strict=True)):
-        statuses[item] = _status(text, is_read, rule)
+        statuses[item] = _status(text, is_read, protocol)
     if protocol.cut == "read":
         return decisions, statuses
     lost = np.isin(statuses % UNSAID, [CUT_THINKING, CUT_ANSWER, EMPTY])
@@ -207,26 +202,13 @@ def is_cut(statuses: Statuses) -> Mask:
     return np.isin(statuses % UNSAID, [CUT_THINKING, CUT_ANSWER])
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Say if a protocol's decision is in :data:`WHOLE`, and if it is in :data:`SETTLED`.
-
-    ``prompt_known``: the model got the prompt as it was rendered here, so that no thought was
-    opened unseen.
-    """
-
-    whole: bool
-    settled: bool
-    prompt_known: bool
-
-
-def _status(written: Written | str | None, is_read: bool, rule: _Rule) -> int:
+def _status(written: Written | str | None, is_read: bool, protocol: Protocol) -> int:
     if not isinstance(written, Written):
         return WITHHELD if written == FILTERED else NEVER
     if written.answer is None:
         status = EMPTY if written.finish == EOS else CUT_THINKING
-    elif written.finish == LENGTH and not rule.whole:
-        status = _status_at_limit(written, written.answer, is_read, rule)
+    elif written.finish == LENGTH and protocol.decision not in WHOLE:
+        status = _status_at_limit(written, written.answer, is_read, protocol)
     elif is_read:
         status = ANSWERED
     elif written.answer.strip():
@@ -238,14 +220,16 @@ def _status(written: Written | str | None, is_read: bool, rule: _Rule) -> int:
     return status
 
 
-def _status_at_limit(written: Written, answer_text: str, is_read: bool, rule: _Rule) -> int:
+def _status_at_limit(written: Written, answer_text: str, is_read: bool, protocol: Protocol) -> int:
     """Return the status of a text that reached its limit of tokens."""
     closes_thought = written.closes_thought
     if not is_read and not answer_text.strip():
         # Nothing but white space behind a thought: the thought was over when the text was cut.
         in_answer = closes_thought or (written.named and not written.thought)
         return CUT_ANSWER if in_answer else CUT_THINKING
-    begins_outside = rule.prompt_known or written.named or written.thought or closes_thought
-    if is_read and rule.settled and begins_outside:
+    # A prompt that was sent as it was rendered here opened no thought unseen.
+    is_prompt_known = protocol.chat == "none" and protocol.requests is None
+    begins_outside = is_prompt_known or written.named or written.thought or closes_thought
+    if is_read and protocol.decision in SETTLED and begins_outside:
         return ANSWERED
     return CUT_ANSWER

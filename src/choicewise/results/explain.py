@@ -358,7 +358,9 @@ def _scored(
     value = answer["value"]
     before = _total(before_answer)
     after = _total(after_answer)
-    total = _corrected(_total(answer), before, after)
+    total = _total(answer)
+    if total is not None:
+        total = total - (before or 0.0) + (after or 0.0)
 
     missing = span["missing"] or unanswered
     if not missing and (_is_nan(total) or _is_nan(value)):
@@ -418,12 +420,6 @@ def _total(answer: Record) -> float | None:
         return float(sum(answer["logprobs"]))
     total: float | None = answer["total"]
     return total
-
-
-def _corrected(total: float | None, before: float | None, after: float | None) -> float | None:
-    if total is None:
-        return None
-    return total - (before or 0.0) + (after or 0.0)
 
 
 def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tuple[Token, ...]:

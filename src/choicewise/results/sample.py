@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, signature
-from choicewise.results.outcomes import Outcome, Summary
+from choicewise.results.outcomes import Outcome, Summary, macro_weights
 from choicewise.results.rows import data_id
-from choicewise.scoring.observed import Floats
 from choicewise.scoring.sampling import Estimate, aipw
 from choicewise.util.jsonio import json_value
 
@@ -94,7 +93,9 @@ def _estimate(
         whole = _outcome_of_all(helper, protocol)
         if whole is None:
             continue
-        population = _of_subjects(whole.items, list(sizes))
+        names_of_subjects = whole.items["subject"].cast(pa.string())
+        is_drawn_from = pc.is_in(names_of_subjects, pa.array(list(sizes), pa.string()))
+        population = whole.items.filter(is_drawn_from)
         drawn = pc.is_in(outcome.ids, population["item"].combine_chunks())
         drawn_count = int(pc.sum(drawn).as_py() or 0)
         if len(population) != size or drawn_count < len(outcome.ids):
@@ -118,7 +119,7 @@ def _estimate(
 
     weights = None
     if protocol.aggregation == "macro":
-        weights = _weights(items, sizes)
+        weights = macro_weights(items["subject"].to_pylist(), np.zeros((1, len(items))))
     # The sample is taken as drawn from all items at once.  Every subject has its share in it, which
     # makes it a little more certain than that.
     sampled = pc.index_in(outcome.ids, items["item"].combine_chunks()).to_numpy().astype(np.int64)
@@ -146,15 +147,3 @@ def _outcome_of_all(run: Summary, protocol: Protocol) -> Outcome | None:
         if outcome.protocol.digest == protocol.digest:
             return outcome
     return None
-
-
-def _of_subjects(items: pa.Table, subjects: Sequence[str]) -> pa.Table:
-    names = items["subject"].cast(pa.string())
-    return items.filter(pc.is_in(names, pa.array(subjects, pa.string())))
-
-
-def _weights(items: pa.Table, sizes: Mapping[str, int]) -> Floats:
-    """Return the weights of items in the mean of the subjects' means; their mean is 1."""
-    subjects = items["subject"].to_pylist()
-    weights = [len(items) / (len(sizes) * sizes[subject]) for subject in subjects]
-    return np.array(weights, dtype=np.float64)

@@ -174,15 +174,8 @@ def pooled(metric: str, judged: Judged, among: Mask) -> Value:
     n = len(scored)
     missing = len(vectors) - n
     if not n:
-        return Value(
-            value=math.nan,
-            se=math.nan,
-            ci_low=math.nan,
-            ci_high=math.nan,
-            n=0,
-            missing=missing,
-            ties=0,
-        )
+        nothing = Decisions.uncompared(items.prediction, np.full(missing, np.nan))
+        return micro(nothing, counted=False)
     mean = scored.mean(axis=0)
     value = float(_number_of_means(metric, mean))
     error = math.nan

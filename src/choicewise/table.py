@@ -563,7 +563,12 @@ def _html_cell(column: Column, value: Any, text: str) -> str:
 
 def _html_lines(text: str) -> str:
     first, *others = text.split("\n")
-    return _html(first) + "".join(f"<small>{_html(line)}</small>" for line in others)
+    html = _html(first)
+    for line in others:
+        # The name of a variant, such as mmlu/helm@shots=0,choices=any, may break behind its parts.
+        breakable = _html(line).replace(",", ",<wbr>").replace("@", "<wbr>@").replace(":", "<wbr>:")
+        html += f"<small>{breakable}</small>"
+    return html
 
 
 def _html(text: str) -> str:

@@ -109,6 +109,12 @@ def test_html_shows_a_text_as_it_is(text: str) -> None:
     assert {*page.tags} == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 
 
+def test_the_name_of_a_variant_in_a_heading_breaks_between_its_parts() -> None:
+    columns = [Column("model"), Column("share", "share", heading="cloze\na:b@shots=0,choices=any")]
+    html = as_html(Table(name="t", title="", columns=columns, rows=[["m", 0.5]]))
+    assert "<small>a<wbr>:b<wbr>@shots=0,<wbr>choices=any</small>" in html
+
+
 @settings(max_examples=20)
 @given(st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1, max_size=12))
 def test_numbers_are_aligned_in_a_terminal_below_wide_characters(name: str) -> None:

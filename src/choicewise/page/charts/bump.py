@@ -102,11 +102,14 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
     """
     lines = set()
     label_widths = [0.0]
+    name_widths = [0.0]
     for record in values:
         if record["kind"] in ("place", "line"):
             lines.add((record["kind"], record.get("slot", record.get("line"))))
         elif record["kind"] == "column":
             label_widths.append(chart.em(record["label"]))
+        elif record["kind"] == "model":
+            name_widths.append(chart.em(record["label"]))
     columns = len(label_widths) - 1
     models = max(len(lines), 1)
     at = "value"
@@ -130,7 +133,7 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
         scale={"domain": [-0.5, max(columns, 1) - 0.5], "nice": False, "zero": False},
     )
     up = chart.number(at, scale=scale, axis=axis)
-    right = MODEL * chart.NORMAL + 48
+    right = round(max(name_widths) * chart.NORMAL) + 24
     title = "rank" if rank else ""
     return chart.frame(
         _with_room(values, at, _DISTANCE / pixels, domain),

@@ -243,7 +243,7 @@ _NAME: Final = 16
 _SHORT: Final = 12
 """Widths of the names of models, on wide and narrow charts, in sizes of the font."""
 
-_PROTOCOL: Final = 30
+_PROTOCOL: Final = 26
 """Width of the name of a protocol."""
 
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)

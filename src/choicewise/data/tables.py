@@ -349,32 +349,27 @@ class _Tables:
         watch = None if self.is_declared else _RowWatch(mapping)
         for number, row in enumerate(rows):
             location = RowPlace(file, number)
-            subject, drafted = _draft(row, mapping)
-            if watch is not None and isinstance(row, dict):
-                watch.check(location, row, drafted)
+            subject = ""
+            drafted: RowDraft | UnusableRow
+            if isinstance(row, UnusableRow):
+                drafted = row
+            else:
+                try:
+                    drafted = draft(row, mapping)
+                    subject = drafted.subject
+                except UnusableRow as reason:
+                    drafted = reason
+                    # It is counted under a readable subject, so that later rows keep their ids.
+                    if isinstance(row.get(mapping.subject or ""), str):
+                        subject = row[mapping.subject or ""]
+                if watch is not None:
+                    watch.check(location, row, drafted)
             if self.subjects is not None:
                 subject = subject_of_file or subject
                 if isinstance(drafted, RowDraft):
                     id = f"{subject}/{drafted.id}" if drafted.id else ""
                     drafted = drafted._replace(subject=subject, id=id)
             yield _DraftedRow(location, row, subject, drafted)
-
-
-def _draft(row: Row | UnusableRow, columns: Columns) -> tuple[str, RowDraft | UnusableRow]:
-    """Return the subject, and the draft.
-
-    A bad row with a readable subject is counted, so that later rows keep their ids.
-    """
-    if isinstance(row, UnusableRow):
-        return "", row
-    try:
-        drafted = draft(row, columns)
-    except UnusableRow as reason:
-        subject = row.get(columns.subject or "")
-        if not isinstance(subject, str):
-            subject = ""
-        return subject, reason
-    return drafted.subject, drafted
 
 
 def _decision_rows(files: Mapping[str, list[Path]]) -> Iterator[IntakeRow]:

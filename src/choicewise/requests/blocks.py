@@ -339,13 +339,13 @@ def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     the question does not fill it.  A protocol that leaves out the question itself does so on
     purpose, and of requests that were rendered elsewhere nothing is known.
     """
-    shown = holes(protocol.question).union(fields_shown(protocol.prepare))
-    if protocol.requests is not None or "question" not in shown:
+    fields = holes(protocol.question).union(fields_shown(protocol.prepare))
+    if protocol.requests is not None or "question" not in fields:
         return ()
     answer_holes = holes(protocol.continuation) | holes(protocol.proposal)
     if answer_holes.isdisjoint(CHOICE):
-        shown |= {BLANK}
-    return tuple(name for name in content if name not in shown)
+        fields |= {BLANK}
+    return tuple(name for name in content if name not in fields)
 
 
 def unused_by(

@@ -434,12 +434,13 @@ def _views(
 def _ordered(
     protocol: Protocol, item: Item, question: str, options: tuple[str, ...], order: Order
 ) -> View:
-    item, shown = _in_order(protocol, item, options, order)
+    item, ordered = _in_order(protocol, item, options, order)
     continuation = chat_text(protocol, protocol.continuation)
     texts = [
-        fill(continuation, holes, axis="continuation") for holes in _labelled(protocol, item, shown)
+        fill(continuation, holes, axis="continuation")
+        for holes in _labelled(protocol, item, ordered)
     ]
-    return View(_query(protocol, item, question, shown), tuple(_by_choice(texts, order)))
+    return View(_query(protocol, item, question, ordered), tuple(_by_choice(texts, order)))
 
 
 def _in_order(
@@ -462,11 +463,11 @@ def _in_order(
     return item, options
 
 
-def _by_choice(shown: Sequence[Value], order: Order) -> list[Value]:
-    """Put what is shown in an ``order`` back into the order of the choices."""
+def _by_choice(ordered: Sequence[Value], order: Order) -> list[Value]:
+    """Put values in an ``order`` back into the order of the choices."""
     if not order:
-        return list(shown)
-    by_choice = sorted(zip(order, shown, strict=True), key=itemgetter(0))
+        return list(ordered)
+    by_choice = sorted(zip(order, ordered, strict=True), key=itemgetter(0))
     return [value for _, value in by_choice]
 
 
@@ -672,9 +673,9 @@ def choice_changes(protocol: Protocol, counts: Collection[int]) -> list[str]:
     if any(protocol.choices not in (None, count) for count in counts):
         changes.append("choices=any")
     most = max(counts, default=0)
-    shown = most + more_options(protocol.prepare)
-    if _lacks_letters(protocol, most) and shown <= len(LETTERS):
-        changes.append(f"letters={LETTERS[:shown]}")
+    options = most + more_options(protocol.prepare)
+    if _lacks_letters(protocol, most) and options <= len(LETTERS):
+        changes.append(f"letters={LETTERS[:options]}")
     return changes
 
 

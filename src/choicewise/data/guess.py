@@ -404,6 +404,17 @@ class _Trial:
             self.golds.add(gold)
         return True
 
+    def is_doubtful(self) -> bool:
+        """Check that all answers are the same, and could be meant otherwise.
+
+        Numbers could count from 0 as well.  A cell whose first text is always right may list the
+        spellings of one answer.
+        """
+        if len(self.golds) != 1:
+            return False
+        is_spelled = self.columns.answer_is == "text" and self.columns.choices_split != ""
+        return self.columns.answer_is == "number" or is_spelled
+
 
 def guessed_columns(files: Sequence[Path]) -> Columns | None:
     """Return what the columns of ``files`` mean if all guesses that fit every row agree, else None.
@@ -426,12 +437,7 @@ def guessed_columns(files: Sequence[Path]) -> Columns | None:
             repeats = repeats or hash(id) in ids
             ids.add(hash(id))
     best = trials[0]
-    if any(trial.meaning != best.meaning for trial in trials):
-        return None
-    # Numbers that are all the same could count from 0 as well.  A cell whose first text is always
-    # right may list the spellings of one answer.
-    is_spelled = best.columns.answer_is == "text" and best.columns.choices_split
-    if (best.columns.answer_is == "number" or is_spelled) and len(best.golds) == 1:
+    if best.is_doubtful() or any(trial.meaning != best.meaning for trial in trials):
         return None
     columns = replace(best.columns, labels=best.columns.labels[: best.most])
     if repeats:

@@ -428,6 +428,7 @@ def refuse_problems(
     for section, start, stop, specs in stretches:
         items = section.items[start:stop]
         positions = section.positions(start, stop)
+        # A spec with a null context renders the same items, so that they are checked once.
         protocols = {spec.protocol.prompt_digest: spec.protocol for spec in specs}
         for digest, protocol in protocols.items():
             source = request_source(protocol, data, rendered)

@@ -517,6 +517,7 @@ class _DecisionPrompter(Prompter):
                 rows.block.refuse(rows.protocol, item, reason.message)
                 continue
             rows.add_request(replace(fitted_request, context=typed_text(typed)))
+            # An endpoint counts options in the order sent, rows count the item's choices.
             for option, choice in enumerate(_order(request)):
                 decision = Decision(typed, option, choice in request.gold)
                 name = request.continuations[choice]

@@ -174,6 +174,7 @@ class TemplateSource:
         if positions is None:
             positions = range(len(items))
         try:
+            # Shots for no item at all: this checks only that there are rows to draw from.
             sample(self.protocol, self.data, subject, range(0))
             for item in shown_to_themselves(self.protocol, self.data, subject, items, positions):
                 yield item.id, self._shown_to_itself(item)

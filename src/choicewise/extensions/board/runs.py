@@ -527,10 +527,6 @@ def artefact_content(file: str, folder: Path, rows: Sequence[Number]) -> bytes |
         return None
 
 
-if __name__ == "__main__":
-    serve(lambda: answer)
-
-
 def _version_of(manifest: Manifest) -> str:
     """Return the sha256 (64 hex) of the manifest without the summary that it lists.
 
@@ -538,3 +534,7 @@ def _version_of(manifest: Manifest) -> str:
     """
     files = {name: file for name, file in manifest.files.items() if name != SUMMARY}
     return json_digest(replace(manifest, files=files).stored())
+
+
+if __name__ == "__main__":
+    serve(lambda: answer)

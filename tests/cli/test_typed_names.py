@@ -60,6 +60,11 @@ def test_every_command_takes_the_only_variant_and_notes_it(
         assert VARIANT in result.stdout
 
 
+def test_a_protocol_in_place_of_a_folder_is_answered_by_its_option(folders: Path) -> None:
+    result = choicewise("report", folders / "a", TYPED, code=2)
+    assert f"--protocol {TYPED}" in result.stderr
+
+
 def test_an_exact_name_is_taken_without_a_note(folders: Path) -> None:
     result = choicewise("report", folders / "both", "--protocol", VARIANT, "--json", code=0)
     assert [row["protocol"] for row in json.loads(result.stdout)] == [VARIANT]

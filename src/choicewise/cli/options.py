@@ -458,7 +458,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="cpu, cuda, cuda:1, ..., auto for all GPUs (default: fastest available).",
+        help="cpu, cuda, cuda:1, auto: all GPUs (default: fastest).",
     ),
 ]
 Window = Annotated[

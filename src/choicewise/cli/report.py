@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.analysis import CHOSEN, ChosenAnalysis, ReportCommand
 from choicewise.cli.terminal import print_json, print_parts, show, tell
-from choicewise.errors import UsageError
+from choicewise.errors import ProtocolError, UsageError
 from choicewise.util.text import command_line, safe, wrapped
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def report(
         name = chosen.analysis.name
         options.refuse_without_use(f"the analysis {name}", by=by, interval=interval, ids=output.ids)
     output.check()
+    _refuse_protocols(folders)
     if scored.metric is None:
         options.refuse_without_use(
             "a report without --metric", temperature_from=scored.temperature_from
@@ -403,6 +405,18 @@ def _ends_of_ladder(rows: Sequence[Number]) -> list[str]:
     if len(ends) < 2 or len(kinds) > 1:
         return []
     return [row.identity.protocol for row in ends]
+
+
+def _refuse_protocols(folders: Sequence[Path]) -> None:
+    """Raise UsageError if one of the ``folders`` is missing and has the name of a protocol."""
+    from choicewise.protocols.catalogue import resolve
+
+    for folder in folders:
+        if folder.exists():
+            continue
+        with suppress(ProtocolError):
+            resolve(str(folder))
+            raise UsageError(f"{folder} is a protocol and no folder; write --protocol {folder}")
 
 
 def _tell_state(runs: Sequence[Run] | Sequence[Summary]) -> None:

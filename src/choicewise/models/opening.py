@@ -191,6 +191,8 @@ def _no_folder(name: str) -> ModelError:
 
 
 def _advice(name: str) -> str:
+    if "://" in name:
+        return f"the model of a server is named server:{name}"
     if is_gguf(name):
         return "check the path of the file, or name it on the Hub as ORG/NAME:FILE.gguf"
     if Path(name).is_file():

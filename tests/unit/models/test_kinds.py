@@ -210,6 +210,8 @@ def test_files_of_a_model_are_located_without_opening_it() -> None:
     assert ((folder / "config.json").is_file(), source) == (True, "")
     with pytest.raises(ModelError, match="no model folder nowhere"):
         locate_model("nowhere")
+    with pytest.raises(ModelError, match="server:http://host/v1"):
+        locate_model("http://host/v1")
 
 
 @pytest.mark.parametrize(("short", "long"), [("fp16", "float16"), ("bf16", "bfloat16")])

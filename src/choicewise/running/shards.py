@@ -82,7 +82,7 @@ class Assignment:
         self._observed = held
         self._named = held if share is None else Keys()
         self._counts: list[tuple[int, ...]] = []
-        self._digest = PlanDigest()
+        self._plan = hashlib.sha256()
         self._shards = 0
 
     def take(self, block: Block, shards: Sequence[Mapping[str, BlockPrompt]]) -> Assigned:
@@ -94,7 +94,8 @@ class Assignment:
         chosen = new_shards
         if self.share is not None:
             self._counts.append(tuple(map(len, new_shards)))
-            self._digest.add(block.extent, [spec.name for spec in block.specs], new_shards)
+            asks = [spec.name for spec in block.specs]
+            self._plan.update(plan_of_block(block.extent, asks, new_shards))
             chosen = []
             for number, shard in enumerate(new_shards, self._shards):
                 if owner(number, self.share.of) == self.share.number:
@@ -111,7 +112,7 @@ class Assignment:
         return ShardRecord(
             of=self.share.of,
             numbers=(self.share.number,),
-            plan=self._digest.text,
+            plan=self._plan.hexdigest(),
             counts=tuple(self._counts),
         )
 
@@ -120,22 +121,11 @@ def _part_of(shard: Mapping[str, BlockPrompt], keys: Collection[str]) -> dict[st
     return {key: question for key, question in shard.items() if key in keys}
 
 
-class PlanDigest:
-    """Compute the SHA-256 of a run's plan: position, requests and prompt keys of each block."""
+def plan_of_block(
+    extent: tuple[str, str, int, int], asks: Sequence[str], shards: Sequence[Iterable[str]]
+) -> bytes:
+    """Return what the digest of a run's plan contains of a block: position, requests, prompt keys.
 
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-
-    def add(
-        self,
-        extent: tuple[str, str, int, int],
-        asks: Sequence[str],
-        shards: Sequence[Iterable[str]],
-    ) -> None:
-        """Add the next block; the order of keys in a shard does not matter."""
-        self._sha.update(repr((extent, tuple(asks), [sorted(shard) for shard in shards])).encode())
-
-    @property
-    def text(self) -> str:
-        """Return the digest so far, 64 hexadecimal digits."""
-        return self._sha.hexdigest()
+    The order of keys in a shard does not matter.
+    """
+    return repr((extent, tuple(asks), [sorted(shard) for shard in shards])).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from choicewise.records import (
 )
 from choicewise.results.sweep import run_folders
 from choicewise.results.tables import places_of, read_item_table
-from choicewise.running.shards import PlanDigest, owner
+from choicewise.running.shards import owner, plan_of_block
 from choicewise.scoring.portion import row_bytes
 from choicewise.store.folder import (
     differences,
@@ -156,12 +157,13 @@ def merge(
         # Another process may have written it since.
         _refuse_existing(out)
         shutil.copyfile(first.folder / ITEM_FILE, partial / ITEM_FILE)
-        digest = PlanDigest()
+        plan = hashlib.sha256()
         blocks: list[BlockRecord] = []
         for number, (block, sources) in enumerate(_blocks(shards, first)):
             name = f"{number:05d}"
             answers = _answers(shards, sources, first.record, number)
-            digest.add(block.extent, block.asks, [part["key"].to_pylist() for part in answers])
+            keys = [part["key"].to_pylist() for part in answers]
+            plan.update(plan_of_block(block.extent, block.asks, keys))
             observations = pa.concat_tables(
                 [SCHEMAS["observations"].empty_table(), *answers]
             ).combine_chunks()
@@ -170,7 +172,7 @@ def merge(
             }
             files = write_block(partial, name, {**copied, "observations": observations})
             blocks.append(replace(block, name=name, files=files))
-        if not missing and digest.text != first.record.plan:
+        if not missing and plan.hexdigest() != first.record.plan:
             raise StoreError(
                 "the answers are not those to the questions that the shards' plan names; ask them "
                 "again"

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from choicewise.requests.request import Prompter
     from choicewise.results.compare import Comparison
     from choicewise.results.measurement import Measurement
+    from choicewise.results.number import Number
+    from choicewise.results.outcomes import Summary
     from choicewise.results.run import Run
     from choicewise.running.job import Job, Source
     from choicewise.scoring.combine import Combiner
@@ -284,9 +286,10 @@ class Analysis(Port):
             def tables(self, runs):
                 from choicewise.table import Column, Table
 
-                columns = [Column("model"), Column("numbers", "count")] rows =
-                [[run.manifest.model.name, len(run.rows)] for run in runs] return
-                [Table(name="counts", title="numbers of each run", columns=columns, rows=rows)]
+                columns = [Column("model"), Column("numbers", "count")]
+                rows = [[run.manifest.model.name, len(run.rows)] for run in runs]
+                title = "numbers of each run"
+                return [Table(name="counts", title=title, columns=columns, rows=rows)]
     """
 
     needs: ClassVar[Literal["runs", "summaries"]] = "summaries"
@@ -343,6 +346,41 @@ class Statistic(Port):
 
     def data(self, run: Run) -> Any:
         """Return plain data that JSON can hold; ``run`` has the :meth:`protocols`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """Hold what a report prints of estimates.
+
+    ``notes`` go to stderr, ``records`` beside the numbers in JSON, ``tables`` below all numbers,
+    ``lines`` below the first screen.
+    """
+
+    notes: Sequence[str] = ()
+    records: Sequence[Mapping[str, Any]] = ()
+    tables: Sequence[Table] = ()
+    lines: Sequence[str] = ()
+
+
+class Estimator(Port):
+    """Add estimates for all questions, which ``choicewise report`` prints if a run has only a
+    sample of them.
+
+    Example::
+
+        class Largest(Estimator):
+            name = "largest"
+
+            def estimates(self, runs, rows):
+                from choicewise.ports import Estimates
+
+                most = max(row.counts.n for row in rows)
+                return Estimates(lines=[f"largest sample: {most}"])
+    """
+
+    def estimates(self, runs: Sequence[Summary], rows: Sequence[Number]) -> Estimates:
+        """Return the estimates of all samples among ``runs``; ``rows``: the numbers of all runs."""
         raise NotImplementedError
 
 
@@ -850,12 +888,17 @@ class ChartKind(Port):
             def draw(self, study, choices):
                 from choicewise.page.charts import chart
 
-                values = [{"kind": "run", "model": run.label, "items": run.items} for run in
-                study.runs] across = chart.number("items") down = {"field": "model", "type":
-                "nominal", "title": None} bars = chart.layer("run", {"type": "bar"}, x=across,
-                y=down) margins = {"left": 120, "right": 24, "top": 16, "bottom": 44} about = "Items
-                of each run" spec = chart.frame(values, [bars], width=choices.width, height=200,
-                description=about, **margins) return chart.Chart("sizes", about, spec)
+                values = []
+                for run in study.runs:
+                    values.append({"kind": "run", "model": run.label, "items": run.items})
+                across = chart.number("items")
+                down = {"field": "model", "type": "nominal", "title": None}
+                bars = chart.layer("run", {"type": "bar"}, x=across, y=down)
+                about = "Items of each run"
+                frame = {"width": choices.width, "height": 200, "description": about}
+                margins = {"left": 120, "right": 24, "top": 16, "bottom": 44}
+                spec = chart.frame(values, [bars], **frame, **margins)
+                return chart.Chart("sizes", about, spec)
     """
 
     needs: ClassVar[str] = ""
@@ -883,8 +926,9 @@ class PageSections(Port):
             def sections(self, study):
                 from choicewise.page.embed import Section
 
-                items = sum(run.items for run in study.runs) yield Section(name="sizes", title="How
-                many items?", html=f"<p>All runs have {items:,} items.</p>")
+                items = sum(run.items for run in study.runs)
+                text = f"<p>All runs have {items:,} items.</p>"
+                yield Section(name="sizes", title="How many items?", html=text)
     """
 
     def sections(self, study: Study) -> Iterator[Section]:

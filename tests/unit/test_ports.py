@@ -283,6 +283,18 @@ def test_a_statistic_is_kept_in_the_summary(
     assert summarize(run.folder).statistics == {}
 
 
+def test_estimates_stand_below_the_numbers_of_a_sample(
+    stranger: list[Port], tmp_path: Path
+) -> None:
+    stranger.append(example(ports.Estimator))
+    data = write_mmlu(tmp_path / "data", ("one", "two"), questions=3)
+    protocols = ["mmlu/harness-v1"]
+    run = evaluate(
+        model="fake:hash", data=data, protocols=protocols, sample=4, out=tmp_path / "run"
+    )
+    assert "largest sample: 4" in choicewise("report", run.folder, code=0).stdout
+
+
 def test_a_statistic_of_a_pair_stands_below_its_comparison(
     folders: list[Path], stranger: list[Port]
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import UsageError
+from choicewise.extensions.analyses.sampling import aipw
 from choicewise.models.fake import HashModel
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.finding import lead
@@ -25,7 +26,7 @@ from choicewise.scoring.decide import Decisions, argmax
 from choicewise.scoring.intervals import macro, stratified, wilson
 from choicewise.scoring.observed import Floats, Integers
 from choicewise.scoring.probabilities import Judged, bins_of, pooled
-from choicewise.scoring.sampling import aipw, unseen
+from choicewise.scoring.sampling import unseen
 from choicewise.scoring.significance import (
     guessing_p,
     length_p,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from choicewise.cli import options
 from choicewise.cli.analysis import CHOSEN, ChosenAnalysis, ReportCommand
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import ProtocolError, UsageError
+from choicewise.ports import Estimates, Estimator, all_of
 from choicewise.util.text import command_line, safe, wrapped
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Outcomes, Summary
     from choicewise.results.run import Run
-    from choicewise.results.sample import SampleEstimate
     from choicewise.results.sweep import Average
 
 
@@ -230,18 +230,17 @@ def print_runs(
         all_rows += run.rows
     # Ranks are of all runs together, so they are computed here and not in a summary.
     rows = bounded(ranked(all_rows), [run.outcomes for run in runs], by)
-    estimates: Sequence[SampleEstimate] = ()
+    estimates: list[Estimates] = []
     if any(run.manifest.selection.sample for run in runs):
-        from choicewise.results.sample import sample_estimates
-
-        estimated = sample_estimates(runs)
-        tell(*(f"note: {note}" for note in estimated.notes))
-        estimates = estimated.rows
+        for estimator in all_of(Estimator):
+            estimates.append(estimator.estimates(runs, rows))
+            tell(*(f"note: {note}" for note in estimates[-1].notes))
     if output.json:
         tell(*serious_warnings(rows))
-        numbers = [row.as_json() for row in rows]
+        numbers: list[Mapping[str, Any]] = [row.as_json() for row in rows]
         numbers += [average.as_json() for average in averages]
-        numbers += [estimate.as_json() for estimate in estimates]
+        for estimated in estimates:
+            numbers += estimated.records
         print_json(numbers)
         return
     logged = _log_lines(runs)
@@ -252,10 +251,8 @@ def print_runs(
 
             print_numbers(rows, finding(rows), output.ids)
         print_parts(average_tables(averages))
-        if estimates:
-            from choicewise.report.estimates import estimate_table
-
-            print_parts([estimate_table(estimates)])
+        for estimated in estimates:
+            print_parts(estimated.tables)
         tell(*serious_warnings(rows, guesses=False))
         return
     # A table of many models has no room for them.
@@ -263,10 +260,8 @@ def print_runs(
         show(*logged)
         above += len(logged)
     following = _print_short(runs, folders, rows, averages, above)
-    if estimates:
-        from choicewise.report.estimates import estimate_lines
-
-        show(*estimate_lines(estimates, rows))
+    for estimated in estimates:
+        show(*estimated.lines)
     tell(*following)
 
 

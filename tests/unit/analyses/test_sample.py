@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from choicewise import evaluate
+from choicewise.extensions.analyses.sample import sample_estimates
+from choicewise.extensions.analyses.sampling import aipw, finite_population_error
 from choicewise.models.fake import HashModel
 from choicewise.results.measurement import interval
 from choicewise.results.outcomes import Summary, bounded, outcomes_of, ranked
 from choicewise.results.run import Run
-from choicewise.results.sample import sample_estimates
 from choicewise.scoring.intervals import wilson
-from choicewise.scoring.sampling import aipw, finite_population_error
 from choicewise.scoring.significance import rank_ranges, significantly_better
 from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu

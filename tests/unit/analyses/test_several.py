@@ -8,11 +8,11 @@ import pytest
 
 from choicewise.extensions.analyses.audit import Audit, BadItem, ConstantItem, Judgement
 from choicewise.extensions.analyses.audit_report import audit_tables
+from choicewise.extensions.analyses.sample import SampleEstimate
+from choicewise.extensions.analyses.sample_report import estimate_lines, estimate_table
+from choicewise.extensions.analyses.sampling import Estimate
 from choicewise.extensions.analyses.signal import Follows, Separation, Signal, SignalRow
 from choicewise.extensions.analyses.signal_report import signal_tables
-from choicewise.report.estimates import estimate_lines, estimate_table
-from choicewise.results.sample import SampleEstimate
-from choicewise.scoring.sampling import Estimate
 from choicewise.table import MOST, Table, as_json, terminal
 from choicewise.util.text import plain
 from tests.helpers.messages import Gist

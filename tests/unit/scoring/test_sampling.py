@@ -9,16 +9,16 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choicewise.scoring.intervals import standard_error
-from choicewise.scoring.observed import Floats
-from choicewise.scoring.sampling import (
+from choicewise.extensions.analyses.sampling import (
     FOLDS,
     PENALTY,
     Estimate,
     aipw,
     finite_population_error,
-    unseen,
 )
+from choicewise.scoring.intervals import standard_error
+from choicewise.scoring.observed import Floats
+from choicewise.scoring.sampling import unseen
 
 POPULATION = 9
 RNG = np.random.default_rng(5)

@@ -9,6 +9,7 @@ from choicewise.ports import (
     Analysis,
     AnalysisOption,
     ChartKind,
+    Estimator,
     Extension,
     PageSections,
     PairStatistic,
@@ -111,6 +112,14 @@ class TwinStatistic(PairStatistic):
     lines = calls("choicewise.extensions.analyses.twins_report:twin_lines")
 
 
+class SampleEstimator(Estimator):
+    """Numbers of samples, estimated for all questions."""
+
+    name = "sample"
+    summary = "estimates for all questions from a sample and other models' runs of all"
+    estimates = calls("choicewise.extensions.analyses.sample_report:estimates")
+
+
 class ProbabilityStatistic(Statistic):
     """What a page and two charts show of probabilities."""
 
@@ -187,6 +196,7 @@ EXTENSION = Extension(
         SignalAnalysis(),
         DistributionAnalysis(),
         TwinStatistic(),
+        SampleEstimator(),
         ProbabilityStatistic(),
         ChainChart(),
         CalibrationChart(),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from choicewise.extensions.analyses.sample import SampleEstimate, sample_estimates
+from choicewise.ports import Estimates
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.brief import WIDTH
 from choicewise.results.headline import headline
 from choicewise.results.number import Number, NumberIdentity
+from choicewise.results.outcomes import Summary
 from choicewise.table import Column, Share, Table, written
 from choicewise.util.text import counted, safe, wrapped
-
-if TYPE_CHECKING:
-    from choicewise.results.sample import SampleEstimate
 
 COLUMNS: Final = (
     *(Column("model"), Column("protocol"), Column("metric")),
@@ -30,6 +30,19 @@ COLUMNS: Final = (
 
 _GAIN: Final = 1.05
 """Estimates that are worth no more times the questions of their sample say nothing of it."""
+
+
+def estimates(runs: Sequence[Summary], rows: Sequence[Number]) -> Estimates:
+    """Return the estimates of every sample among ``runs`` with other models' runs of all items."""
+    estimated = sample_estimates(runs)
+    if not estimated.rows:
+        return Estimates(notes=estimated.notes)
+    return Estimates(
+        notes=estimated.notes,
+        records=[estimate.as_json() for estimate in estimated.rows],
+        tables=[estimate_table(estimated.rows)],
+        lines=list(estimate_lines(estimated.rows, rows)),
+    )
 
 
 def estimate_lines(estimates: Sequence[SampleEstimate], rows: Sequence[Number]) -> Iterator[str]:

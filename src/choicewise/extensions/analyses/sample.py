@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.extensions.analyses.sampling import Estimate, aipw
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.results.outcomes import Outcome, Summary, macro_weights
 from choicewise.results.rows import data_id
-from choicewise.scoring.sampling import Estimate, aipw
 from choicewise.util.jsonio import json_value
 
 
@@ -45,14 +45,14 @@ class SampleEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimates:
+class SampleEstimates:
     """Hold the estimates of every sample, and why other runs of the same data can't help."""
 
     rows: tuple[SampleEstimate, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def sample_estimates(runs: Sequence[Summary]) -> Estimates:
+def sample_estimates(runs: Sequence[Summary]) -> SampleEstimates:
     """Estimate the numbers of every sample among ``runs`` with other models' runs of all items.
 
     A number that is no mean over items has no estimate, nor has one with groups.
@@ -67,7 +67,7 @@ def sample_estimates(runs: Sequence[Summary]) -> Estimates:
             estimate = _estimate(run, outcome, helpers, notes)
             if estimate is not None:
                 rows.append(estimate)
-    return Estimates(tuple(rows), tuple(notes))
+    return SampleEstimates(tuple(rows), tuple(notes))
 
 
 def _is_other_model(run: Summary, other: Summary) -> bool:

@@ -406,7 +406,7 @@ def test_options_that_do_nothing_are_refused(tmp_path: Path) -> None:
         ((*own, "--chat", "turns"), "--chat does not apply"),
         (
             ("run", *FAKE, "--protocol", "mmlu/original", "--allow-task-code", "--out", "x"),
-            "for --allow-task-code",
+            "--allow-task-code does not apply",
         ),
         (
             ("prompts", "--protocol", "mmlu", "--include-path", tmp_path),

@@ -85,17 +85,10 @@ def export(
         table=table_name,
     )
     filled = _fill(writer, content, Path(out))
-    return replace(filled, notes=(*_log_notes(opened), *lacking, *filled.notes))
-
-
-def _log_notes(runs: Sequence[Run]) -> list[str]:
-    """Return the numbers in the logs of imported runs, beside those that are exported."""
-    notes = []
-    for run in runs:
-        line = log_line(run.manifest.imported)
-        if line:
-            notes.append(f"{run.folder}: {line}")
-    return notes
+    # The numbers in the logs of imported runs, beside those that are exported.
+    logged = [(run.folder, log_line(run.manifest.imported)) for run in opened]
+    notes = [f"{folder}: {line}" for folder, line in logged if line]
+    return replace(filled, notes=(*notes, *lacking, *filled.notes))
 
 
 def _opened(named: Sequence[str | Path | Run]) -> list[Run]:

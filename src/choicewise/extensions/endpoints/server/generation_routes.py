@@ -259,16 +259,13 @@ def text_scores(generation: Generation, text: str, ended: Ended | None = None) -
     start: int | None = 0
     if generation.opened is not None:
         start = split(spelled, generation.opened).start
-    starts = []
-    ends = []
+    cuts = []
     # A thought that is not closed has no stops.
-    if start is not None:
-        for stop in generation.stops:
-            position = spelled.find(stop, start)
-            if position >= 0:
-                starts.append(position)
-                ends.append(position + len(stop))
-    if ends:
-        spelled = spelled[: min(ends) if generation.keep_stop else min(starts)]
+    for stop in () if start is None else generation.stops:
+        position = spelled.find(stop, start)
+        if position >= 0:
+            cuts.append(position + len(stop) if generation.keep_stop else position)
+    if cuts:
+        spelled = spelled[: min(cuts)]
         ended = ended._replace(finish=STOP)
     return replace(TokenScores.of(), text=spelled.decode(errors="replace"), ended=ended)

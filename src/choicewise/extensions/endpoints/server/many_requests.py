@@ -148,9 +148,7 @@ class _Unanswered:
         objection = self._client.objection(self._path)
         if objection is None:
             return None
-        several = "a request failed"
-        if count > 1:
-            several = f"{count} requests in a row failed"
+        several = f"{count} requests in a row failed" if count > 1 else "a request failed"
         return failed(
             f"{self._client.address.url}: {several} ({reason.reason}), {objection}; {RESUME}"
         )

@@ -258,7 +258,9 @@ class Probe:
             texts = None if front is None else TextPrompts(self._tokenizer, front)
             top = self._top(texts)
             has_tokens = top is not None and not isinstance(top.prompts, TextPrompts)
-            taken = self._score(top, texts, has_tokens or self._is("sglang"))
+            taken = self._score(
+                top, texts, has_tokens or self._served.software.startswith("sglang")
+            )
             generate = self._generate(Prompts() if has_tokens else texts)
         chat_score: Route | None = None
         chat_generate: Route | None = None
@@ -294,9 +296,6 @@ class Probe:
             cost="no log-probabilities",
         )
 
-    def _is(self, software: str) -> bool:
-        return self._served.software.startswith(software)
-
     def _score(
         self, top: TopTokens | None, texts: TextPrompts | None, has_tokens: bool
     ) -> _Measured | None:
@@ -322,9 +321,9 @@ class Probe:
     def _pairs(self) -> Iterator[tuple[Route, Route, str]]:
         """Yield ways for next tokens, with one for whole spans and what that one costs."""
         model = self._served.model
-        if self._is("sglang"):
+        if self._served.software.startswith("sglang"):
             yield SglangChosen(model), SglangPrompts(model), ROWS
-        if self._is("vllm"):
+        if self._served.software.startswith("vllm"):
             yield ChosenTokens(model), served_trace(model, self._served.window), TRACE
         yield ChosenTokens(model), PromptLogprobs(model), PROMPTS
 
@@ -399,7 +398,7 @@ class Probe:
         """Return the best way to list next tokens; None if there is none."""
         forms: list[tuple[Prompts, bool]] = []
         # It fails on tokens.
-        if not self._is("llama-cpp-python"):
+        if not self._served.software.startswith("llama-cpp-python"):
             forms += [(Prompts(), True), (Prompts(), False)]
         if texts is not None:
             forms.append((texts, False))
@@ -516,7 +515,11 @@ class Probe:
         first = self._listed(top, context)
         second = self._listed(top, context)
         highest = max(first.values())
-        others = self._others(top, context)
+        # What is listed after three beginnings of the context.
+        others: list[dict[Any, float]] = []
+        for count in range(2, len(context) - 1, 3):
+            if len(others) < 3 and top.prompts.objection(context[:count].tolist()) is None:
+                others.append(self._listed(top, context[:count]))
         if others and all(max(listed.values()) == highest for listed in others):
             raise _Refused(f"the likeliest token has {highest:.6g} after every text")
         if len(first) > 1 and len(set(first.values())) == 1:
@@ -534,14 +537,6 @@ class Probe:
             depth=len(context),
         )
         return _Measured(top, check, probes)
-
-    def _others(self, top: TopTokens, context: Ids) -> list[dict[Any, float]]:
-        """Return what is listed after three beginnings of the context."""
-        listed: list[dict[Any, float]] = []
-        for count in range(2, len(context) - 1, 3):
-            if len(listed) < 3 and top.prompts.objection(context[:count].tolist()) is None:
-                listed.append(self._listed(top, context[:count]))
-        return listed
 
     def _listed(self, top: TopTokens, prefix: Ids) -> dict[Any, float]:
         """Return what ``top`` lists after ``prefix``; raise Unanswerable."""

@@ -665,11 +665,9 @@ def number(value: Any) -> float:
         raise Unanswerable(f"the server sent {_shown(value)} instead of a log-probability")
     if _STAND_IN < value <= _ABOVE:
         return min(float(value), 0.0)
-    reason = ""
-    if isinstance(value, int) or math.isfinite(value):
-        reason = ", a placeholder"
-        if value > 0:
-            reason = ", which is above 0"
+    reason = ", which is above 0" if value > 0 else ", a placeholder"
+    if isinstance(value, float) and not math.isfinite(value):
+        reason = ""
     raise Unanswerable(f"the server sent {_shown(value)} as a log-probability{reason}")
 
 

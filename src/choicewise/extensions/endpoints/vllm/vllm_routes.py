@@ -182,11 +182,9 @@ def _listed(positions: Sequence[Mapping[int, Any] | None] | None) -> Any:
         return None
     listed: list[Any] = []
     for entries in positions:
-        if entries is None:
-            listed.append(None)
-            continue
-        pairs = entries.items()
-        listed.append([[int(token), float(entry.logprob), entry.rank] for token, entry in pairs])
+        pairs = (entries or {}).items()
+        rows = [[int(token), float(entry.logprob), entry.rank] for token, entry in pairs]
+        listed.append(None if entries is None else rows)
     return listed
 
 
@@ -621,9 +619,7 @@ def _check_prompt(output: Output, tokens: int) -> None:
 
 def _by_id(entries: Any) -> dict[int, tuple[Any, Any]]:
     """Return id → (nats, rank from 1) of a position: the order of the list has no meaning."""
-    if entries is None:
-        return {}
-    return {token: (nats, rank) for token, nats, rank in entries}
+    return {token: (nats, rank) for token, nats, rank in entries or ()}
 
 
 def _positions(output: Output, prompt: int, count: int) -> list[dict[int, tuple[Any, Any]]]:

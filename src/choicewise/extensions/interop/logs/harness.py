@@ -196,9 +196,7 @@ class SamplesFile:
     def date(self) -> str:
         """Return the time in the file's name, "" if it has none."""
         match = SAMPLES.fullmatch(Path(self.log.settings.get("file", "")).stem)
-        if match is None:
-            return ""
-        return match["date"] or ""
+        return match["date"] or "" if match else ""
 
     @property
     def run(self) -> tuple[str, str, str]:
@@ -209,9 +207,7 @@ class SamplesFile:
 def _samples_file(path: Path, named_results: Results | None) -> SamplesFile:
     """Read a file of samples; if it is unusable, its items are the error."""
     match = SAMPLES.fullmatch(path.stem)
-    task = path.stem
-    if match is not None:
-        task = match["task"]
+    task = path.stem if match is None else match["task"]
     results = named_results
     try:
         if results is None:
@@ -231,9 +227,7 @@ def _samples_file(path: Path, named_results: Results | None) -> SamplesFile:
 
 
 def _read_file(path: Path, task: str, results: Results | None) -> SamplesFile:
-    config: Mapping[str, Any] = {}
-    if results is not None:
-        config = results.config(task)
+    config = {} if results is None else results.config(task)
     rows = sample_rows(path)
     scan = scan_samples(path, rows, config.get("target_delimiter"))
     settings = {"file": path.name, "right choices": scan.gold.name}
@@ -244,16 +238,13 @@ def _read_file(path: Path, task: str, results: Results | None) -> SamplesFile:
         settings |= results.settings(task)
         totals = results.totals(task, rows.filter)
         _check_totals(path, results, task, scan, totals)
-    null = None
-    if scan.unconditional:
-        null = ""
     log = Log(
         tool=_TOOL,
         model=_model_of(path, results),
         task=task,
         items=Reread(partial(read_items, rows, scan, "process_results" in config)),
         settings=settings,
-        null=null,
+        null="" if scan.unconditional else None,
         recorded=totals,
         unused=scan.unused,
         axes=AXES,
@@ -423,9 +414,8 @@ def _configured(config: Mapping[str, Any]) -> str:
     if not isinstance(metrics, list):
         return "micro"
     objects = objects_among(metrics)
-    if not objects or any(metric.get("weight_by_size", True) for metric in objects):
-        return "micro"
-    return "macro"
+    weighted = [metric.get("weight_by_size", True) for metric in objects]
+    return "macro" if objects and not any(weighted) else "micro"
 
 
 SAMPLES = re.compile(
@@ -599,9 +589,7 @@ class Results:
     def items(self, task: str) -> int | None:
         """Return the number of items of ``task`` that were sent, None if it is not in the file."""
         count = mapping(self._entry("n-samples").get(task)).get("effective")
-        if not isinstance(count, int):
-            return None
-        return count
+        return count if isinstance(count, int) else None
 
     def settings(self, task: str) -> dict[str, str]:
         """Return the settings of the model, the run and ``task``, as text."""
@@ -677,9 +665,7 @@ def find_results(samples: Path, task: str) -> Results | None:
             continue
         if results.has(task) or (match is None and results.task_of(samples) is not None):
             fitting.append(results)
-    if len(fitting) != 1:
-        return None
-    return fitting[0]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _arguments(model_args: Any) -> dict[str, Any]:

@@ -69,27 +69,18 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         null = None
         if "unconditional" in table.columns.column_names:
             null = ""
-        for part in table.parts():
-            rows = sorted_rows(table, part.rows)
+        for model, task, rows_of_part in table.parts():
+            rows = sorted_rows(table, rows_of_part)
             gold, golds = golds_of(rows)
             yield Log(
                 tool="a table",
-                model=part.model or path.stem,
-                task=part.task or "log",
+                model=model or path.stem,
+                task=task or "log",
                 items=Reread(partial(_items, rows, golds)),
                 settings={"file": path.name, "gold": gold},
                 null=null,
                 unused=unused,
             )
-
-
-@dataclass(frozen=True)
-class Part:
-    """Name a model and a task, None if the table lacks them, and ``rows``, None for all."""
-
-    model: str | None = None
-    task: str | None = None
-    rows: pa.Array | None = None
 
 
 @dataclass(frozen=True)
@@ -105,17 +96,17 @@ class Table:
     unused: tuple[str, ...]
     first: int | None = None
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the rows of every model and task, or all rows if the table names neither."""
+    def parts(self) -> Iterator[tuple[str | None, str | None, pa.Array | None]]:
+        """Yield every model and task, None if the table lacks them, and their rows, None for all."""
         names = [name for name in ("model", "task") if name in self.columns.column_names]
         if not names:
-            yield Part()
+            yield None, None, None
             return
         numbers = pa.array(range(len(self.columns)))
         numbered = self.columns.select(names).append_column("row", numbers)
         groups = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
         for group in groups.to_pylist():
-            yield Part(group.get("model"), group.get("task"), pa.array(group["row_list"]))
+            yield group.get("model"), group.get("task"), pa.array(group["row_list"])
 
 
 Golds = Callable[[Sequence[dict[str, Any]], Sequence[str], str], tuple[int, ...]]

@@ -27,9 +27,7 @@ def sums(choices: Sequence[LoggedChoice]) -> list[float]:
 
 
 def _number(value: float | None) -> float:
-    if value is None:
-        return math.nan
-    return value
+    return math.nan if value is None else value
 
 
 def per_length(item: LoggedItem, lengths: Sequence[int]) -> list[float]:

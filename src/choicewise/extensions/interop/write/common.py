@@ -329,8 +329,13 @@ def missing_notes(run: Run, rows: Mapping[str, Number]) -> list[str]:
     return notes
 
 
-def by_model(runs: Iterable[Run]) -> list[list[Run]]:
-    """Return the runs of every model, in the order of the models' first runs."""
+def model_folders(
+    runs: Iterable[Run], spelled: Callable[[str], str] = str
+) -> Iterator[tuple[str, list[Run]]]:
+    """Yield a folder's name and the runs of every model, in the order of the models' first runs.
+
+    ``spelled``: returns the name of a model as a format has it.
+    """
     models: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         model = run.manifest.model
@@ -339,7 +344,12 @@ def by_model(runs: Iterable[Run]) -> list[list[Run]]:
             # A log names its model and nothing else: the digest is one of the log.
             digest = ""
         models.setdefault((model.name, digest, model.dtype), []).append(run)
-    return list(models.values())
+    names: list[str] = []
+    for same_model in models.values():
+        model = same_model[0].manifest.model
+        name = file_name(spelled(model.name))
+        names.append(distinct_name(name, names, model.digest[:6]))
+        yield names[-1], same_model
 
 
 def report_rows(run: Run) -> dict[str, Number]:

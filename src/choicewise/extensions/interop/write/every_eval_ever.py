@@ -24,7 +24,6 @@ from choicewise.extensions.interop.write.common import (
     LONGEST,
     AnsweredItem,
     answered_items,
-    by_model,
     distinct_name,
     file_name,
     is_finished,
@@ -32,6 +31,7 @@ from choicewise.extensions.interop.write.common import (
     last_written,
     line_files,
     missing_notes,
+    model_folders,
     report_rows,
 )
 from choicewise.ports import Export
@@ -435,11 +435,7 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
     The files in MODEL go into the model's repository.
     """
     notes: list[str] = []
-    folders: list[str] = []
-    for runs in by_model(export.runs):
-        model = runs[0].manifest.model
-        name = distinct_name(file_name(model.name), folders, model.digest[:6])
-        folders.append(name)
+    for name, runs in model_folders(export.runs):
         taken: set[str] = set()
         for run in runs:
             notes += _write_eval_results_run(run, export, folder / name / ".eval_results", taken)

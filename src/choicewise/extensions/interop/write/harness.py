@@ -24,7 +24,6 @@ import choicewise
 from choicewise.extensions.interop.write.common import (
     AnsweredItem,
     answered_items,
-    by_model,
     distinct_name,
     file_name,
     is_finished,
@@ -32,6 +31,7 @@ from choicewise.extensions.interop.write.common import (
     last_written,
     line_files,
     missing_notes,
+    model_folders,
     report_rows,
 )
 from choicewise.extensions.interop.write.harness_names import (
@@ -61,11 +61,7 @@ def write(export: Export, folder: Path) -> list[str]:
     files.
     """
     notes: list[str] = []
-    folders: list[str] = []
-    for runs in by_model(export.runs):
-        model = runs[0].manifest.model
-        name = distinct_name(file_name(sanitized(model.name)), folders, model.digest[:6])
-        folders.append(name)
+    for name, runs in model_folders(export.runs, sanitized):
         (folder / name).mkdir()
         notes += _write_model(runs, folder / name)
     return notes

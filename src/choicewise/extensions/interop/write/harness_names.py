@@ -143,13 +143,11 @@ def new_task_name(name: str, protocol: Protocol, dataset: str) -> str:
     """Return the name of a task that the harness lacks: data and protocol with ``@`` between them,
     which no task of the harness has.
     """
-    parts = _parts(name, protocol)
-    entry = "requests"
-    if parts.entry not in ("", dataset):
-        entry = parts.entry.removeprefix(f"{dataset}/")
+    entry, _, changes = _parts(name, protocol)
+    entry = "requests" if entry in ("", dataset) else entry.removeprefix(f"{dataset}/")
     names = [file_name(dataset), file_name(entry)]
-    if parts.changes:
-        names.append(file_name(parts.changes))
+    if changes:
+        names.append(file_name(changes))
     return "@".join(names)
 
 
@@ -169,7 +167,8 @@ def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collecti
     words = ["choicewise", protocol.metric]
     if protocol.reading != PLAIN:
         words.append(protocol.reading)
-    words.append(file_name(_parts(name, protocol).score or protocol.score))
+    _, score, _ = _parts(name, protocol)
+    words.append(file_name(score or protocol.score))
     # Readers take a metric whose name has _stderr in it for the error of another.
     metric = "_".join(words).replace("_stderr", "-stderr")
     if metric + end in taken:
@@ -177,31 +176,24 @@ def metric_key(name: str, protocol: Protocol, task: Task | None, taken: Collecti
     return metric + end
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Hold the parts of a protocol's name: the entry of the catalogue, its score, changed axes."""
+def _parts(name: str, protocol: Protocol) -> tuple[str, str, str]:
+    """Return the parts of a protocol's name: the entry of the catalogue, its score, changed axes.
 
-    entry: str
-    score: str
-    changes: str
-
-
-def _parts(name: str, protocol: Protocol) -> _Parts:
-    """Return the parts of a protocol's name; the entry of a signature is its id.
+    The entry of a signature is its id.
 
     Protocols of requests that were rendered elsewhere are named after those requests, and differ in
     nothing but the score.
     """
     if "|" in name:
-        return _Parts(short_signature(protocol)[1:], "", "")
+        return short_signature(protocol)[1:], "", ""
     plain, changes = split_changes(name)
     if protocol.requests is None:
         entry, _, score = plain.partition(":")
-        return _Parts(entry, score, changes)
+        return entry, score, changes
     entry, _, score = plain.rpartition(":")
     if changes:
         score = f"{score}@{changes}"
-    return _Parts(entry, score, "")
+    return entry, score, ""
 
 
 def _harness_metric(protocol: Protocol, task: Task | None) -> str | None:

@@ -178,7 +178,7 @@ def test_printed_requests_read_back_have_the_same_observations(
     file = tmp_path / "requests.jsonl"
     file.write_text("\n".join(map(json.dumps, printed[same])), encoding="utf-8")
     if name in SEVERAL:
-        with pytest.raises(DataError, match="it is asked with"):
+        with pytest.raises(DataError, match="calls for"):
             read_rendered(file)
         return
     rendered = read_rendered(file)

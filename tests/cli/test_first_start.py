@@ -100,7 +100,7 @@ def test_too_few_examples_are_an_error_as_before(quiz: Path) -> None:
         code=3,
     )
     assert "3 rows in split 'dev'; 5" in told.stderr
-    assert "asked without" not in told.stderr
+    assert "no few-shot examples" not in told.stderr
 
 
 @pytest.mark.costly("whole runs")
@@ -118,7 +118,7 @@ def test_prompts_and_plans_take_shots(quiz: Path) -> None:
         code=0,
     )
     assert json.loads(line.stdout)["protocol"] == "mmlu/original@shots=0"
-    assert "asked without" not in line.stderr
+    assert "no few-shot examples" not in line.stderr
     Path("plan.toml").write_text(
         'models = ["fake:hash"]\nprotocols = ["mmlu/original"]\ndata = ["quiz.csv"]\nshots = 0'
     )
@@ -201,11 +201,11 @@ def test_data_shows_what_was_guessed(quiz: Path) -> None:
         ("pythia-70m", "ORG/pythia-70m"),
         (
             "https://huggingface.co/EleutherAI/pythia-70m",
-            "called EleutherAI/pythia-70m: ",
+            "name the model EleutherAI/pythia-70m, ",
         ),
         (
             "https://huggingface.co/EleutherAI/pythia-70m/tree/step1",
-            "called EleutherAI/pythia-70m@step1",
+            "model EleutherAI/pythia-70m@step1",
         ),
         (
             "https://huggingface.co/datasets/cais/mmlu",
@@ -228,15 +228,15 @@ def test_a_model_that_is_named_otherwise(quiz: Path, model: str, says: str) -> N
     [
         (
             "https://huggingface.co/datasets/cais/mmlu",
-            "dataset is called cais/mmlu: ",
+            "name the dataset cais/mmlu, ",
         ),
         (
             "https://huggingface.co/datasets/cais/mmlu/viewer/anatomy/test",
-            "is called cais/mmlu:anatomy",
+            "dataset cais/mmlu:anatomy",
         ),
         (
             "https://hf.co/datasets/cais/mmlu/blob/abc/README.md?raw=1",
-            "is called cais/mmlu@abc",
+            "dataset cais/mmlu@abc",
         ),
         (
             "https://huggingface.co/EleutherAI/pythia-70m",

@@ -146,7 +146,7 @@ def test_a_busy_hub_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch, st
     hub.busy = [(status, "3600")]
     asked = len(pauses)
     if status == 429:  # what is in the cache is used where the Hub fails
-        assert "asked too often" in refused("datasets", "org/sums")
+        assert "refuses so many requests" in refused("datasets", "org/sums")
         assert len(pauses) == asked
 
 

@@ -513,7 +513,10 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Processes that compute a shard each, one per GPU (default: 1; with Ray as many as fit).",
+        help=(
+            "Processes that compute a shard each, one per GPU (default: 1; with Ray as many as "
+            "fit)."
+        ),
     ),
 ]
 

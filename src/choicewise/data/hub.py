@@ -205,7 +205,7 @@ def refuse_page(text: str, kind: Kind) -> None:
         raise kind.error(
             f"{name} is a {what} on the Hub, and no {kind.name}: name it as the {what}"
         )
-    raise kind.error(f"that is the address of a page; the {what} is called {name}: name it so")
+    raise kind.error(f"name the {what} {name}, not the address of its page")
 
 
 def out_of_reach() -> str:
@@ -380,7 +380,7 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, 
             case errors.DisabledRepoError():
                 return f"the Hub does not serve it any more; see {page}"
             case errors.HFValidationError():
-                return "that is no name on the Hub; it is ORG/NAME"
+                return "it is no name on the Hub; write ORG/NAME"
             case errors.OfflineModeIsEnabled():
                 reason = (
                     f"{kind.first}it is not (or not all) in the Hub's cache, "
@@ -389,8 +389,7 @@ def _reason(error: Exception, name: HubName, kind: Kind) -> str:  # noqa: C901, 
                 return f"{reason}; unset that, or {_CARRY}" if kind.first else reason
             case errors.CachedRepoTreeNotFoundError():
                 return (
-                    "the Hub's cache does not say whether all its files are there, as another "
-                    "program filled it; open"
+                    "the Hub's cache may lack some of its files, as another program filled it; open"
                     " it once with network"
                 )
             case errors.HfHubHTTPError():
@@ -409,8 +408,8 @@ def _refused(status: int, endpoint: str) -> str:
         return "your token does not open it; make one that may read it, and run `hf auth login`"
     if status == 429:
         return (
-            f"{endpoint} says that you asked too often; run the same again in some minutes, after "
-            "`hf auth login`"
+            f"{endpoint} refuses so many requests; run `hf auth login`, wait some minutes, and run "
+            "the same command again"
         )
     return f"{endpoint} fails with status {status}; run the same again later"
 

@@ -192,7 +192,7 @@ def _remedy(answer: str, names: Sequence[str]) -> str:
         )
     letter = _LETTER_FIRST.match(answer)
     if letter is not None and letter["letter"] in names:
-        return f"; write the label alone: {letter['letter']}"
+        return f"; write only the label: {letter['letter']}"
     return ""
 
 

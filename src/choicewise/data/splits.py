@@ -221,7 +221,7 @@ def joined(folder: Path, parts: Mapping[str, Files], columns: Columns | None) ->
     if not rows_say:
         are_subjects = are_published(parts) or len(parts) >= FEWEST
         if any(subjects) or not are_subjects:
-            raise _several(folder, parts, "can't tell which one you mean")
+            raise _several(folder, parts, "the name fits several")
     kinds = Counter(map(frozenset, heads.values()))
     [(usual, _)] = kinds.most_common(1)
     for name, head in heads.items():

@@ -43,8 +43,8 @@ from choicewise.util.text import (
 MEANINGS: Final = {
     "missing": (
         "items could not be scored",
-        "The number is a mean over the others. The reasons stand below; compare it only over "
-        "items that both have.",
+        "The score is a mean over the others; the reasons are below. Compare it only over shared "
+        "items.",
     ),
     "cut": (
         "answers were cut before their end",
@@ -62,8 +62,8 @@ MEANINGS: Final = {
     ),
     "shots_dropped": (
         "prompts lost examples",
-        "They did not fit into the model's window: these items were asked with fewer examples "
-        "than the protocol says.",
+        "They did not fit into the model's window, so these items got fewer examples than the "
+        "protocol states.",
     ),
     "truncated": (
         "prompts were cut",
@@ -81,14 +81,13 @@ MEANINGS: Final = {
     ),
     "unlisted": (
         "items have answers that the server does not list",
-        "Of these no more than an upper bound is known. Where that leaves the best answer open the "
-        "item is missing, "
-        "and the range of the number says what they allow. Ask the server for more tokens, or "
-        "take another route.",
+        "Only an upper bound is known for these. If the best answer is open, the item counts as "
+        "missing, and the range of the score allows for it. Request more tokens, or use another "
+        "route.",
     ),
     "merged": (
         "items have a token across the end of the prompt",
-        "The protocol's boundary says which tokens are scored; another tool may score others.",
+        "The protocol's boundary decides which tokens are scored; another tool may score others.",
     ),
     "noncanonical": (
         "items were scored in other tokens than the text's own",
@@ -108,24 +107,47 @@ MEANINGS: Final = {
 
 ADVICE: Final = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
-    "positive": "Distrust the log or the server: they are no probabilities. Check it with choicewise check.",
+    "positive": (
+        "Distrust the log or the server: they are no probabilities. Check it with choicewise check."
+    ),
     "placeholder": "Distrust the log or the server: it had no number there. Check it with choicewise check.",
-    "margins": "The number is the tie rule's. Look whether log-probabilities came at all: read one under Items.",
+    "margins": (
+        "The number is the tie rule's. Look whether log-probabilities came at all: read one under "
+        "Items."
+    ),
     "many-missing": "The number is about the others. Run the same command again: it asks what had no answer.",
-    "cut": "The number may lie anywhere in its range. Give the answers more tokens, or the thought a limit of its own.",
+    "cut": (
+        "The number may lie anywhere in its range. Give the answers more tokens, or the thought a "
+        "limit of its own."
+    ),
     "many-unparsed": "They count as wrong, whatever the model knows. Read some of the texts under Items.",
     "many-tied": "The tie rule decides them: take a protocol that splits ties, or run the model in float32.",
     "chance": "Don't rank models by it: guessing could give the same.",
-    "constant": "The position says more than the item does. Look whether scores of the answers' texts differ.",
+    "constant": (
+        "The position predicts the answer better than the question does. Compare a protocol that "
+        "scores the answers' texts."
+    ),
     "gold-constant": "Shuffle the options of the data: the tie rule makes this number.",
-    "position": "A preference for places may be in the number. Take permuted options, or score the answers' texts.",
-    "length": "The model picks longer or shorter answers than the right ones. Try a score with another length rule.",
+    "position": (
+        "A preference for places may be in the number. Take permuted options, or score the "
+        "answers' texts."
+    ),
+    "length": (
+        "The model picks longer or shorter answers than the right ones. Try a score with another "
+        "length rule."
+    ),
     "rounded": "Report the two bounds, and TV distance or the Brier score, which rounding hardly moves.",
-    "mass": "The model would rather write something else than a label. Take a protocol that scores the answers' texts.",
+    "mass": (
+        "The model would rather write something else than a label. Take a protocol that scores "
+        "the answers' texts."
+    ),
     "near-ties": "Run the model in float32.",
     "label/text": "Labels and texts decide differently here. Report both.",
-    "permutation": "The answer depends on the order of the options. Report a protocol that averages over orders.",
-    "choices-only": "Some answers can be told without the question. Report that number, too.",
+    "permutation": (
+        "The answer depends on the order of the options. Report a protocol that averages over "
+        "orders."
+    ),
+    "choices-only": "Some answers can be guessed without the question. Report that number too.",
 }
 """Warning → what to do about it."""
 
@@ -295,7 +317,7 @@ def _shown_warnings(study: Study) -> Iterator[ShownWarning]:
         yield ShownWarning(
             name="fields of the data are not shown",
             meaning=f"Not shown: {', '.join(sorted(fields))}.",
-            advice="What is asked may need them: take a protocol whose templates have them.",
+            advice="The questions may need them; use a protocol whose templates have them.",
             serious=False,
             where=_occurrences(study, _unused_count),
         )

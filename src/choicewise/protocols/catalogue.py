@@ -559,9 +559,7 @@ def _resolve_way(selector: str, possible: Possible) -> dict[str, Protocol] | Non
     label = f"{start.label}{MARK}{end.label}"
     name = f"{label}:{axis}"
     if name not in protocols:
-        raise ProtocolError(
-            f"{label} has no protocol that is called after {axis}; it has {', '.join(protocols)}"
-        )
+        raise ProtocolError(f"{label} has no protocol for {axis}; it has {', '.join(protocols)}")
     return {name: protocols[name]}
 
 

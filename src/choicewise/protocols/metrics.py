@@ -78,9 +78,8 @@ _gap = partial(_error, pooled=True, of_text=True)
 """A calibration error."""
 
 _CONFIDENCE = (
-    "expected calibration error: the confidence (highest probability of an item, or that of the "
-    "text it is answered "
-    "with) against the share right, in"
+    "expected calibration error: confidence (the highest probability of an item, or that of the "
+    "answered text) against the share right, in"
 )
 
 _KERNEL: Mapping[str, Metric] = {
@@ -88,11 +87,11 @@ _KERNEL: Mapping[str, Metric] = {
         "the share of items with the right choice", predicted=True, counted=True, share=True
     ),
     "exact_match": Metric(
-        "the share of items whose text is the right one", predicted=True, counted=True, share=True
+        "the share of items with the right text", predicted=True, counted=True, share=True
     ),
     "mc1": Metric(
         "the share of items whose first right choice beats every wrong one; other right choices "
-        "are not asked",
+        "are ignored",
         counted=True,
         share=True,
     ),
@@ -194,7 +193,7 @@ _KERNEL: Mapping[str, Metric] = {
         "accuracy in the order of the options in which it is lowest", orders=True, pooled=True
     ),
     "flip-rate": Metric(
-        "the share of items whose answer is another one in some order",
+        "the share of items with another answer in some order",
         counted=True,
         orders=True,
         higher=False,

@@ -169,9 +169,8 @@ def _after_article(item: Item, kept: slice) -> Item:
     missing = [name for name in ("article", "problems") if name not in item.fields]
     if missing:
         raise DataError(
-            f"item {item.id} has no field {' and no field '.join(missing)}; RACE is asked with one "
-            "row per article, "
-            "whose problems are a list (EleutherAI/race), not with one row per question"
+            f"item {item.id} has no field {' and no field '.join(missing)}; RACE needs one row per "
+            "article with a list of problems (EleutherAI/race), not one row per question"
         )
     before = ""
     try:
@@ -212,9 +211,8 @@ def _decision(
     parts = _stated(item)
     if not parts.question.strip():
         raise DataError(
-            f"item {item.id} has no instructions, whose line the layout would leave out; take the "
-            "line out of the axis "
-            "question, or skip bad items"
+            f"item {item.id} has no instructions; take that line out of the axis question, or skip "
+            "bad items"
         )
     state_text = parts.state
     if not isinstance(state_text, str):

@@ -436,9 +436,7 @@ def template_arguments(template: str | None) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         is_new = name not in _TAKEN and name not in arguments
         if not equals or not name.isidentifier() or not is_new:
-            raise ProtocolError(
-                f"template {line!r} says nothing by a name of its own; write NAME=VALUE, one a line"
-            )
+            raise ProtocolError(f"template {line!r} is no argument; write NAME=VALUE, one per line")
         try:
             arguments[name] = json.loads(value, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError):

@@ -669,7 +669,10 @@ def _token_sentence(comparison: Comparison) -> str:
     if not comparison.flips.shared or not (agree.i or agree.t):
         return ""
     if not (left.texts and right.texts):
-        return "same items and right answers; texts can't be compared, because the logs lack some"
+        return (
+            "same items and right answers; texts can't be compared, because the logs don't have "
+            "all of them"
+        )
     if not agree.i:
         return "same tokens; only right answers, or choices that are not scored, differ"
     if agree.t:

@@ -207,7 +207,7 @@ def settle_sample(
     sample = f"sample of {selection.sample:,} of {data.name}"
     if selection.sample >= largest:
         whole = replace(selection, sample=None, seed=None)
-        note = f"{sample}: all {largest:,} questions are asked" if sizes else ""
+        note = f"{sample}: all {largest:,} questions are run" if sizes else ""
         return whole, note
     first_split = next(iter(sizes))
     drawn = data.sample(first_split, selection.sample, selection.seed, selection.subjects)
@@ -329,7 +329,7 @@ def _of_other_kinds(protocol: Protocol, dataset: Dataset) -> str:
     number = ""
     if protocol.choices is not None:
         number = f" with {protocol.choices} choices"
-    return f"it asks questions of kind {protocol.kind}{number}, of which {dataset.name} has none"
+    return f"it asks questions of kind {protocol.kind}{number}, but {dataset.name} has none"
 
 
 def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:

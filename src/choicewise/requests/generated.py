@@ -40,10 +40,8 @@ _OTHER_TOKENS = "it has other tokens after a thought than without one; use bound
 def inside_thought(opened: str) -> str:
     """Return why nothing is scored after a prompt that ends in the thought which ``opened`` begins."""
     return (
-        f"ends in an open thought ({opened}), inside which nothing is scored; close it "
-        "(thought=close), tell the "
-        "template not to think (template=enable_thinking=false), or use a protocol that generates "
-        "an answer"
+        f"ends in an open thought ({opened}), where nothing is scored. Use thought=close, "
+        "template=enable_thinking=false, or a protocol that generates an answer"
     )
 
 

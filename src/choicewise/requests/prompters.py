@@ -208,8 +208,7 @@ class _BlanksForm(Form):
         tokenizer = encodings.tokenizer
         if tokenizer.mask_id is None:
             raise ModelError(
-                "the tokenizer names no token that hides others, so a masked model can't be asked: "
-                "name it in "
+                "the tokenizer names no mask token, which a masked model needs; name it in "
                 'tokenizer_config.json ("mask_token"), or fetch the folder again'
             )
         start = len(span.context)
@@ -462,9 +461,10 @@ def _refuse_overlap(
         shorter = min(len(tokens), len(other_tokens))
         if common_prefix([tokens, other_tokens]) == shorter:
             raise ProtocolError(
-                f"reading {protocol.reading}: this model's tokenizer can't tell {text!r} and "
-                f"{other_text!r} apart, because the tokens of one begin those of the other; "
-                "use other labels in the axis continuation"
+                f"reading {protocol.reading}: this model's tokenizer can't distinguish {text!r} "
+                "and "
+                f"{other_text!r} because one begins with the tokens of the other; use other labels "
+                "in the axis continuation"
             )
 
 
@@ -571,9 +571,7 @@ def _descriptions(request: Request, kind: str) -> list[Any]:
     descriptions = descriptions_of(item)
     described = any(description is not None for description in descriptions)
     if kind == "score" and described:
-        raise DataError(
-            f"item {item.id} is a score, whose levels have no descriptions of their own"
-        )
+        raise DataError(f"item {item.id} is a score; its levels have no descriptions")
     if request.proposals:
         if described:
             raise DataError(

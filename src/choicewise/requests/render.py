@@ -376,10 +376,7 @@ _NOT_READ = {
 def _request(row: dict[str, Any], number: int) -> Request:
     for key, meaning in _NOT_READ.items():
         if key in row:
-            raise ValueError(
-                f"its key {key} says that it is asked with {meaning}; render it with another "
-                "protocol"
-            )
+            raise ValueError(f"its key {key} calls for {meaning}; render it with another protocol")
     continuations = _texts(row["continuations"])
     contexts: tuple[str, ...] = ()
     if "contexts" in row:

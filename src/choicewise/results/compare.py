@@ -56,7 +56,7 @@ VERDICTS = {
     "same measurement": "same protocol, texts, model and engine; any difference is non-determinism",
     "comparable": "same protocol and texts, so a paired test is valid",
     "other inputs": "same protocol, but different texts",
-    "not comparable": "different protocols, so the models alone can't be compared",
+    "not comparable": "different protocols, so the models can't be compared",
     "no shared items": "the runs have no items in common",
 }
 """Verdicts, and the ids that agree: protocol, texts and tokens of the shared items, and run."""

@@ -583,7 +583,7 @@ def _retry(
     questions = f"{sent:,} questions without an answer were"
     if sent == 1:
         questions = "1 question without an answer was"
-    line = f"{questions} asked again: {answered:,} answered now, {sent - answered:,} still not"
+    line = f"{questions} sent again: {answered:,} answered now, {sent - answered:,} still missing"
     others = len(unanswered) - sent
     if others:
         line += f"; {others:,} more belong to protocols that you did not name"

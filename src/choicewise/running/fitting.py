@@ -226,17 +226,17 @@ def change_notes(
             case "split":
                 split = change.partition("=")[2]
                 reason = f"{data} has no split {protocols[0].split}"
-                notes.append(f"{reason}: {split} is asked, as {spelled}")
+                notes.append(f"{reason}: it runs on {split}, as {spelled}")
             case "shots":
                 published = _published_shots(protocols)
-                reason = f"{data} has no examples for shots: asked without"
+                reason = f"{data} has no few-shot examples, so it runs zero-shot"
                 notes.append(f"{reason}, as {spelled}; these are not the published {published}")
             case "choices":
                 reason = odd_choices or "some questions have another number of choices"
                 advice = "these are not the published numbers"
-                notes.append(f"{reason}: {data} is asked as {spelled}; {advice}")
+                notes.append(f"{reason}: {data} runs as {spelled}; {advice}")
             case "letters" if all(protocol.choices is None for protocol in protocols):
-                notes.append(f"{data} needs more letters: asked as {spelled}")
+                notes.append(f"{data} needs more letters: it runs as {spelled}")
     return notes
 
 

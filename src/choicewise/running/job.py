@@ -642,7 +642,7 @@ def _catalogue_sources(job: Job, selectors: tuple[str, ...], fitting: bool) -> l
         return _benchmark_sources(base, job, replacing)
     if replacing:
         raise UsageError(
-            f"data: {alone[0].path} has no benchmark and others do; give it to all or to none"
+            f"data: {alone[0].path} has no benchmark, but others have; give one to all or to none"
         )
     if not selectors:
         raise UsageError(

@@ -199,8 +199,8 @@ class ChatTemplate(BoundedProcess):
         if refusal is None and answer and _closes_thought(between):
             return between
         raise ModelError(
-            "the model's chat template does not show how it ends a thought; "
-            "tell it not to think (axis template), or use a protocol that generates an answer"
+            "the chat template does not show how a thought ends; turn thinking off (axis "
+            "template), or use a protocol that generates an answer"
         )
 
     @cached_property
@@ -272,9 +272,8 @@ class ServedChat(ChatTemplate):
     def closing(self, arguments: Arguments = NONE) -> str:
         """Raise ModelError: no thought can be closed in a text that the server makes."""
         raise ModelError(
-            "the server renders the chat, so no thought can be closed here; "
-            "tell its template not to think (axis template), or name a tokenizer with a chat "
-            "template"
+            "the server renders the chat, so no thought can be closed here; turn thinking off "
+            "(axis template), or name a tokenizer with a chat template"
         )
 
     @staticmethod

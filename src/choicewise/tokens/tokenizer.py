@@ -356,7 +356,6 @@ def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
             return []
         case kind:
             raise ModelError(
-                f"tokenizer.json declares the step {kind!r}, for which the bytes of a token are "
-                "not known; "
-                "use a tokenizer that is byte-level, SentencePiece-like or WordPiece"
+                f"tokenizer.json declares the step {kind!r}, which gives no bytes of tokens; use a "
+                "byte-level, SentencePiece-like or WordPiece tokenizer"
             )

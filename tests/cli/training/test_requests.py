@@ -116,4 +116,4 @@ def test_a_bundle_needs_answers_and_answers_a_bundle(tmp_path: Path) -> None:
     two = choicewise(
         "import", tmp_path, tmp_path, "--answers", "a.csv", "--out", tmp_path / "run", code=2
     )
-    assert "name the bundle alone" in two.stderr
+    assert "name only the bundle" in two.stderr

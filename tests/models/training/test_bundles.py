@@ -26,7 +26,9 @@ MODEL = "bundled:merrow-bpe-512"
 ORDER = [(name, "ascending") for name in ("prompt", "item", "choice", "part", "null")]
 
 
-@pytest.mark.filterwarnings("ignore:.* refused", "ignore:hellaswag.first2000 has no examples")
+@pytest.mark.filterwarnings(
+    "ignore:.* refused", "ignore:hellaswag.first2000 has no few-shot examples"
+)
 @pytest.mark.costly("a model computes every prompt of a family twice, one sequence at a time")
 @pytest.mark.parametrize(
     ("data", "protocols"),

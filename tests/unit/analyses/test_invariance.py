@@ -350,4 +350,4 @@ def test_a_panel_without_a_number_has_words_and_no_empty_table() -> None:
     empty = Panel(protocol="p", kind="choice", computed=True, none=None, places=(), **nothing)  # type: ignore[arg-type]
     table = panel_table("p: 0 items", empty, {})
     assert (table.columns, table.rows) == ((), [])
-    assert table.notes == [Gist("no item ... number")]
+    assert table.notes == [Gist("no item ... `choicewise report`")]

@@ -166,7 +166,7 @@ def test_signal_and_noise_are_shown_with_both_counts_and_what_to_beware_of() -> 
     assert text == Gist("signal over 3 models ... last 3 of 3 checkpoints ... org/m")
     assert "mmlu/original acc 26.3 2.0 9.9 ± 2.5 66.7" in text
     assert "already" not in text
-    assert "stand at step 2,000 as at the end" in text
+    assert "rank at step 2,000 as at the end" in text
     assert r"beware of \x1b[31mthis" in text
     unknown = signal_row("p", snr=math.nan)
     unknown = replace(

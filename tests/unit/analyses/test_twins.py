@@ -217,8 +217,8 @@ def test_what_is_not_defined_is_not_said(run: Run, evaluated: Evaluate) -> None:
     assert (apart.divergence, apart.lost_right, apart.lost_all) == (None, None, None)
     assert [line[:9] for line in twin_lines(written, apart)] in (
         [],
-        ["as twins:"],
-        ["as twins:", "  flips  "],
+        ["twins: bo"],
+        ["twins: bo", "  flips  "],
     )
     in_other_tokens = evaluated(MergingModel(b" th"), protocols=SCORES)
     assert one(run, in_other_tokens, SCORES[0]).figures["twins"] is None

@@ -235,7 +235,7 @@ def test_questions_of_a_shard_that_got_no_answer_are_asked_again_and_no_others(
     run(tmp_path / "2", "2/3", model=failing, **chosen)
     run(tmp_path / "2", "2/3", model=counting, say=said.append, **chosen)
     again = (failing.asked + 1) // 2
-    assert said == [Gist(f"{again} questions ... : {again} answered now, 0 still not")]
+    assert said == [Gist(f"{again} questions ... : {again} answered now, 0 still missing")]
     parts = [run(tmp_path / str(number), f"{number}/3", **chosen).folder for number in (1, 3)]
     whole = run(tmp_path / "whole", **chosen)
     assert files(together(tmp_path / "run", tmp_path / "2", *parts)) == files(whole.folder)
@@ -353,7 +353,7 @@ ANOTHER: Mapping[str, tuple[Callable[[Path], object], str]] = {
         manifest_with(versions={"choicewise": "0.0"}),
         "another version of Choicewise",
     ),
-    "a whole run": (manifest_with(shard=None), "no shard of one"),
+    "a whole run": (manifest_with(shard=None), "not a shard"),
 }
 
 

@@ -143,7 +143,7 @@ def test_an_export_with_something_beside_or_changed_in_it_is_left_alone(
 ) -> None:
     filled = choicewise.export(run, "harness", tmp_path / "out")
     (tmp_path / "out" / "notes.md").write_text("mine")
-    with pytest.raises(UsageError, match="holds notes.md beside an export"):
+    with pytest.raises(UsageError, match="holds notes.md next"):
         choicewise.export(run, "harness", tmp_path / "out")
     (tmp_path / "out" / "notes.md").unlink()
     filled.files[0].write_text("better numbers")

@@ -394,7 +394,7 @@ def test_a_log_that_stopped_or_was_never_finished_is_taken_only_whole(tmp_path: 
     [
         (lambda log: log.update(version=9), "is of version 9 of Inspect's logs; 1 and 2 are read"),
         (lambda log: log.update(samples=[]), "holds no samples (status success)"),
-        (lambda log: log.update(eval=1), "what was evaluated"),
+        (lambda log: log.update(eval=1), "does not name a task"),
         (lambda log: log["samples"].append(log["samples"][0]), "holds 1 samples twice in epoch 1"),
         (
             lambda log: log["samples"][0].update(choices=None),

@@ -201,7 +201,7 @@ def failed(run: Run) -> list[str]:
 
 
 def line(unanswered: int, answered: int) -> Gist:
-    counts = f"{answered} answered now, {unanswered - answered} still not"
+    counts = f"{answered} answered now, {unanswered - answered} still missing"
     return Gist(f"{unanswered} questions ... : {counts}")
 
 

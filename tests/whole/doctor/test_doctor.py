@@ -139,7 +139,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str, Remedy]] = [
     (lambda run: flip(block(run) / "observations.parquet"), "its sha256 differs", Remedy.drop),
     (lambda run: foreign(block(run, 0) / "observations.parquet"), "bytes instead of", Remedy.drop),
     (other_schema, "table of this version", Remedy.drop),
-    (lose_observations, "that no block holds", Remedy.drop),
+    (lose_observations, "that are in no block", Remedy.drop),
     (lambda run: truncate(run / "items.parquet"), "bytes instead of", Remedy.run_again),
     (lambda run: (run / "items.parquet").unlink(), "is missing", Remedy.run_again),
     (lambda run: flip(run / "items.parquet"), "its sha256 differs", Remedy.run_again),

@@ -107,7 +107,7 @@ class TwinStatistic(PairStatistic):
     """How far a model and its twin part, such as a quantised one."""
 
     name = "twins"
-    summary = "how far two models part that were asked the same tokens"
+    summary = "how far two models differ on the same tokens"
     figures = calls("choicewise.extensions.analyses.twins:twin_figures")
     lines = calls("choicewise.extensions.analyses.twins_report:twin_lines")
 

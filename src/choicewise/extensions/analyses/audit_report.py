@@ -144,7 +144,10 @@ def _summary(report: Audit) -> Table:
     }
     return Table(
         name="audit",
-        title=f"{report.dataset} {report.data}: {judged} under {protocols}; {', '.join(_counts(report))}",
+        title=(
+            f"{report.dataset} {report.data}: {judged} under {protocols}; "
+            f"{', '.join(_counts(report))}"
+        ),
         notes=[*_doubts(report), *_constant(report)],
         facts=facts,
     )
@@ -181,9 +184,9 @@ def _constant(report: Audit) -> Iterator[str]:
     always = sum(item.right == 1 for item in report.constant)
     others = sum(item.right not in (0, 1) for item in report.constant)
     if always:
-        yield f"right with every model, so nothing can be said: {counted(always, 'item')}"
+        yield f"right with every model, so the test has no result: {counted(always, 'item')}"
     if others:
-        yield f"the same with every model, so nothing can be said: {counted(others, 'item')}"
+        yield f"the same with every model, so the test has no result: {counted(others, 'item')}"
 
 
 def _bad_row(item: BadItem) -> list[Any]:

@@ -130,8 +130,8 @@ def _range(rules: Sequence[RuleReading]) -> str:
     if not values:
         return "no text, and so no number"
     return (
-        f"the same texts are {percent(min(values))} to {percent(max(values))} % right, by the rule "
-        "alone"
+        f"The same texts are {percent(min(values))} to {percent(max(values))} % right, depending "
+        "on the rule"
     )
 
 

@@ -29,9 +29,8 @@ COLUMNS: Final = (
         "net",
         "share",
         heading="net %",
-        meaning="flips less those of the same request sent again; uniform: the same of a predictor that gives every "
-        "choice the same probability, which agrees with itself and knows nothing: read flips "
-        "beside right %",
+        meaning="flips minus those of the same request sent twice; uniform: flips of a predictor "
+        "with equal probabilities. Read flips together with right %",
     ),
     Column("flips_uniform", "share", heading="uniform %"),
     Column("change", "distance"),
@@ -49,9 +48,7 @@ def run_tables(run: Run) -> Iterator[Table]:
     facts = {"run": str(run.folder), "model": run.manifest.model.name}
     panels_of_run = panels(run)
     if not panels_of_run:
-        advice = (
-            "no protocol was asked with changes; ask its panel, or one change: @prepare=reversed"
-        )
+        advice = "no protocol was run with changes; run its panel, or one change: @prepare=reversed"
         yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=facts)
     for panel in panels_of_run:
         title = (
@@ -108,7 +105,10 @@ def _row(check: Check) -> list[Any]:
 def _lines(panel: Panel) -> Iterator[str]:
     """Yield repeats, places, and the option that says none."""
     if not panel.checks:
-        yield "no item has a number both as it is and changed; the run's own report says why"
+        yield (
+            "no item was scored both unchanged and changed; `choicewise report` on the run gives "
+            "the reason"
+        )
         return
     yield f"a uniform predictor would have {percent(panel.uniform)} % right"
     # Where nothing can flip by itself, all flips are due to the change.
@@ -122,7 +122,7 @@ def _lines(panel: Panel) -> Iterator[str]:
         means = ", ".join(f"{mean:.3f}" for mean in panel.places)
         yield f"mean probability by place, items with {len(panel.places)} options: {means}"
     if panel.none is not None and panel.none.added is not None:
-        line = f'"None of these" has {percent(panel.none.added)} % beside the right option'
+        line = f'"None of these" has {percent(panel.none.added)} % next to the right option'
         if panel.none.for_right is not None:
             line += f", {percent(panel.none.for_right)} % in place of the right one"
         yield line

@@ -314,7 +314,7 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
         reason = f"there {are(count)} {counted(count, 'checkpoint')} of {training or 'one'}"
     else:
         names = list(dict.fromkeys(run.manifest.model.name for run in runs))
-        reason = f"no name says a step: {listed(names)}"
+        reason = f"no name holds a step: {listed(names)}"
     raise UsageError(
         f"noise needs {STEPS} or more checkpoints of a training run on the same data, and "
         f"{reason}; "

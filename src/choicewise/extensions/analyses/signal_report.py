@@ -68,7 +68,7 @@ def signal_tables(report: Signal) -> list[Table]:
     # What the columns mean is said only if they are there.
     if report.step is not None:
         early = f"{report.unit} {report.step:,.0f}"
-        notes.append(f"order: share of pairs of training runs that stand at {early} as at the end")
+        notes.append(f"order: share of pairs of training runs that rank at {early} as at the end")
     if any(row.follows for row in report.rows):
         notes.append(
             "follows: the middle item's rank correlation (Spearman) of its score with compute"
@@ -76,7 +76,10 @@ def signal_tables(report: Signal) -> list[Table]:
     models = counted(len(report.models), "model")
     table = Table(
         name="signal",
-        title=f"{report.dataset} {report.data}: signal over {models}, noise over {listed(training_runs)}",
+        title=(
+            f"{report.dataset} {report.data}: signal over {models}, noise over "
+            f"{listed(training_runs)}"
+        ),
         columns=SIGNAL,
         rows=[_signal_row(row) for row in report.rows],
         notes=[*notes, *report.notes],
@@ -120,7 +123,10 @@ def _chain_table(chains: Sequence[Sequence[SignalRow]]) -> Table:
             models = max(models, of_models)
     return Table(
         name="chain",
-        title=f"how closely items follow compute, by metric: rank correlations over {models} models of one family",
+        title=(
+            f"how closely items follow compute, by metric: rank correlations over {models} models "
+            "of one family"
+        ),
         columns=CHAIN,
         rows=rows,
         notes=[

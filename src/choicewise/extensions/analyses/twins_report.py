@@ -17,7 +17,7 @@ def twin_lines(comparison: Comparison, twins: Twins) -> Iterator[str]:
     """
     if comparison.verdict == "same measurement":
         return
-    yield "as twins: both were asked the same tokens"
+    yield "twins: both models scored the same tokens"
     if twins.flips is not None:
         yield from _entry("flips", _flips(twins.flips))
     if twins.divergence is not None:

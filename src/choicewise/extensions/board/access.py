@@ -99,7 +99,7 @@ class AccessMiddleware:
         length = headers.get("content-length")
         # With both headers a proxy may see another end of the request.
         if is_chunked and length is not None:
-            return refusal(request, 400, "A request says by one header alone how long it is.")
+            return refusal(request, 400, "A request has exactly one header for its length.")
         refused = self._check_site(request)
         if refused is not None:
             return refused

@@ -324,7 +324,8 @@ def work(
 
     if folder.parts and folder.parts[0] in ("http:", "https:"):
         raise UsageError(
-            f"{folder} is an address; run the worker beside the board and name its folder"
+            f"{folder} is an address; run the worker on the machine of the board and name its "
+            "folder"
         )
     _check([folder])
     loading: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}

@@ -104,7 +104,7 @@ class RunProcess(BoundedProcess):
 
     module, limits = "choicewise.extensions.board.runs", LIMITS
     called = "the process that reads the run"
-    remedy = "`choicewise doctor` says what is wrong with the run"
+    remedy = "run `choicewise doctor` on it"
     error = LimitExceeded
 
     def __init__(self, metrics: Sequence[str] = ()) -> None:
@@ -277,7 +277,7 @@ def _parsed(kind: Any, text: str) -> Any:
         return _type(kind).validate_json(text)
     except ValueError as error:
         raise StoreError(
-            f"it holds what it should not ({error}); `choicewise doctor` says more"
+            f"it holds an unexpected value ({error}); run `choicewise doctor` on it"
         ) from error
 
 
@@ -443,7 +443,7 @@ def look(location: Place) -> ListedRun:
     if not manifest.complete:
         state = State.INCOMPLETE
         progress = _progress(location.folder, manifest)
-        reason = f"{progress} are asked; run the same `{manifest.writer}` command again to resume"
+        reason = f"{progress} are done; run the same `{manifest.writer}` command again to resume"
     return ListedRun(
         id=location.id,
         label=location.label,
@@ -474,7 +474,7 @@ def _reason(error: Exception, location: Place) -> str:
     elif isinstance(error, OSError):
         words = error.strerror or str(error)
     else:
-        words = f"it can't be read ({type(error).__name__}: {error}); `choicewise report` says more"
+        words = f"it can't be read ({type(error).__name__}: {error}); run `choicewise report` on it"
     # Readers must not learn where the served folder is on the disk.
     words = words.replace(str(location.folder), location.label)
     words = words.replace(os.path.abspath(location.folder), location.label)

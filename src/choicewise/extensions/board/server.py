@@ -409,7 +409,7 @@ class Site:
         def text() -> str:
             protocol = asked_protocol(snapshot, name)
             if protocol is None:
-                raise HTTPException(404, "No run was asked under that protocol.")
+                raise HTTPException(404, "No run has that protocol.")
             self._library.want([column.id for column in protocol.columns])
             if json:
                 return as_json(protocol_record(snapshot, protocol))

@@ -167,7 +167,7 @@ class Worker:
             try:
                 return self.service.queue.lease(self.name)
             except Busy as error:
-                self.workplace.say(f"{error.message}; it is asked again")
+                self.workplace.say(f"{error.message}; trying again")
                 Event().wait(self._shortest)
 
     def _wait(self, pause: float) -> float:

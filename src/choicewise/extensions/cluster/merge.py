@@ -256,9 +256,7 @@ class _Shard:
 def _open(folder: Path) -> _Shard:
     manifest = read_manifest(folder)
     if manifest.shard is None:
-        raise UsageError(
-            f"{folder} is a whole run and no shard of one; name the folders of shards alone"
-        )
+        raise UsageError(f"{folder} is a whole run, not a shard; name only folders of shards")
     return _Shard(folder, manifest, manifest.shard)
 
 

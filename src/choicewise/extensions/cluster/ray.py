@@ -264,10 +264,9 @@ def _join(ray: Any, address: str) -> None:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"{ADDRESS} is {address}, and no cluster answers there ({_line(error)}); look that it "
-            "runs the same Ray"
-            f" ({ray.__version__}) and that RAY_AUTH_TOKEN is its token, or unset {ADDRESS} to "
-            "compute on this machine"
+            f"{ADDRESS} is {address}, but no cluster answers there ({_line(error)}). Start one "
+            f"with Ray {ray.__version__} and your RAY_AUTH_TOKEN, or unset {ADDRESS} to compute "
+            "on this machine"
         ) from error
 
 
@@ -275,7 +274,7 @@ def _begin(ray: Any) -> None:
     if any(os.environ.get(name) != value for name, value in _OWN.items()):
         first = " and ".join(f"{name}={value}" for name, value in _OWN.items())
         raise UsageError(
-            f"a cluster that is started now would be open to others; set {first} before Ray is "
+            f"a cluster started now would be open to others; set {first} before Ray is "
             "imported,"
             f" call ray.init yourself, or name a running cluster in {ADDRESS}"
         )

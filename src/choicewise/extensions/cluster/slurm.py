@@ -28,8 +28,7 @@ def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
     if has_gaps or count < 1 or (count == 1 and least > 1):
         raise ValueError(
             f"{WANTED}: the array of this task (--array from {least} to {most}, {count} in all) is "
-            "a part of another,"
-            " so it does not say how many there are"
+            "part of another, so the number of shards is unknown"
         )
     number = (task - least) // step + 1
     if not 1 <= number <= count:

@@ -216,7 +216,7 @@ def _lead_lines(finding: Finding, lead: Lead) -> Iterator[str]:
         questions = counted(numbers.items[1], "question")
         yield (
             f"It scores between {percent(low)} % and {percent(high)} % on the same {questions}: "
-            f"{percent(high - low)} points lie in how it is asked."
+            f"{percent(high - low)} points depend on the protocol."
         )
     if lead.turn is not None:
         yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."

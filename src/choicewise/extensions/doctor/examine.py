@@ -394,7 +394,7 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
         lacking = pc.sum(is_lacking).as_py() or 0
         if not lacking:
             continue
-        problem = f"names {lacking:,} answers that no block holds"
+        problem = f"names {lacking:,} answers that are in no block"
         remedy = Remedy.drop
         useless = block.name
         if harmed:

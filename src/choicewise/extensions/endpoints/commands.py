@@ -87,7 +87,7 @@ def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
             "long states": "; ".join(endpoint["doubts"]) or "their end is read",
         }
     front = measured["front"]
-    agreement = "the server does not tell how it tokenizes texts"
+    agreement = "the server does not return its tokens of a text"
     if front is not None:
         tokens = f"tokens {front}" if front else "nothing"
         agreement = f"agrees with the server, which puts {tokens} before a text"

@@ -178,7 +178,7 @@ class _ItemFile(_TableFile):
         ending = f".{self.name.removeprefix('items-')}"
         if out.suffix.lower() != ending:
             raise UsageError(
-                f"{out} does not end in {ending}, by which it is known when it is read; name it so"
+                f"{out} does not end in {ending}, by which import recognizes it; add that ending"
             )
 
 
@@ -189,7 +189,7 @@ class ItemCsv(_ItemFile):
     """Write log-likelihoods of items as CSV."""
 
     name = "items-csv"
-    summary = f"{_ITEMS}; texts stand as they are"
+    summary = f"{_ITEMS}; texts are unchanged"
 
 
 class ItemParquet(_ItemFile):

@@ -51,7 +51,7 @@ def import_logs(
         typer.Option(
             "--results",
             readable=False,
-            help="The file with the totals, if it is not beside the samples.",
+            help="The file with the totals, if it is not in the folder of the samples.",
         ),
     ] = None,
     model: Annotated[
@@ -92,7 +92,7 @@ def import_logs(
     if answers:
         if len(paths) != 1:
             raise UsageError(
-                f"--answers needs one bundle, not {len(paths)} paths; name the bundle alone"
+                f"--answers needs one bundle, not {len(paths)} paths; name only the bundle"
             )
         only_for_logs = {"from": format, "results": results, "task": task, "tokenizer": tokenizer}
         options.refuse_without_use("answers to a bundle", **only_for_logs)

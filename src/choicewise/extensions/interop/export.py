@@ -62,8 +62,8 @@ def export(
     table_name = table_of(writer, table)
     if urlsplit(url).username is not None:
         raise UsageError(
-            "the address of the evaluation holds a login, which would be in the export; leave it "
-            "out"
+            "the address of the evaluation holds a login and would be exported with it; remove the "
+            "login"
         )
     named = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     opened = _opened(named)
@@ -311,8 +311,8 @@ def _check_folder(target: Path, out: Path, name: str, content: Sequence[str]) ->
     others = files - digests.keys()
     if others:
         raise UsageError(
-            f"{out} holds {listed(sorted(others))} beside an export; choose another folder, or "
-            "move that"
+            f"{out} holds {listed(sorted(others))} next to an export; choose another folder, or "
+            "move them away"
         )
     changed = [file for file in sorted(files) if _sha256(target / file) != digests[file]]
     if changed:

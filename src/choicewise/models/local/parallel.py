@@ -96,7 +96,7 @@ class Ranks:
             yield
         except ChoicewiseError as error:
             if not self.agree(0):
-                give_up(f"this rank alone failed: {error}")
+                give_up(f"only this rank failed: {error}")
             raise
         except Exception:
             # Nobody knows whether the others have the same defect.

@@ -142,7 +142,10 @@ PERCENT_AXIS: Mapping[str, Any] = {
 }
 
 POINTS_AXIS: Mapping[str, Any] = {
-    "labelExpr": "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), '.0f')",
+    "labelExpr": (
+        "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), "
+        "'.0f')"
+    ),
     "tickCount": 7,
     "title": "points",
 }

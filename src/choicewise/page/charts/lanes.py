@@ -74,7 +74,7 @@ def effects_caption(values: Records) -> str:
             dot = "Dot and line: mean and standard deviation"
             break
     return (
-        f"Tick: a pair of protocols that differ in this axis alone. {dot}. Size: mean without sign."
+        f"Tick: a pair of protocols that differ only in this axis. {dot}. Size: mean without sign."
     )
 
 

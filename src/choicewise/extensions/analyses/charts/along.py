@@ -80,7 +80,7 @@ def draw(study: Study, choices: Choices) -> Chart:
         name = protocol_of(run, choices.protocol)
         thoughts = [thought for thought in thoughts if thought.answers.protocol == name]
     if not thoughts:
-        raise UsageError("no item has a thought that was scored; `choicewise report DIR` says why")
+        raise UsageError("no thought was scored; `choicewise report DIR` gives the reason")
     first = thoughts[0]
     records = values(first.answers)
     title = f"{first.title}, {safe(first.answers.protocol)}"
@@ -190,7 +190,10 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
         right=24,
         top=16 + _LINE * len(_SERIES),
         bottom=44,
-        description="Accuracy, probability of the right choice and answers that still change, by share of the thought",
+        description=(
+            "Accuracy, probability of the right choice and answers that still change, by share of "
+            "the thought"
+        ),
     )
 
 

@@ -17,8 +17,8 @@ from choicewise.page.study import Study
 from choicewise.util.text import counted, interval, percent, safe
 
 CAPTION: Final = (
-    "Dot: items of about the same confidence, and the share of them that is right. "
-    "Below the dashed line: too sure."
+    "Dot: items of similar confidence, and how many of them are right. Below the dashed line: "
+    "overconfident."
 )
 """How to read a diagram."""
 

@@ -42,7 +42,7 @@ def lacks(study: Study) -> str:
     """Return why the runs of ``study`` are no checkpoints of a training run, or an empty text."""
     reason = several_data(study)
     if not reason and not over_steps(study.runs):
-        reason = "no names of models say so many steps, as ORG/NAME@step1000 does"
+        reason = "too few model names hold a step, such as ORG/NAME@step1000"
     return reason
 
 

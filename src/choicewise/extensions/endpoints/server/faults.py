@@ -272,7 +272,7 @@ def _constant(name: str) -> None:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise Unreadable("its JSON has a number that is out of range", deliberate=True)
+        raise Unreadable("its JSON has a number out of range", deliberate=True)
     return number
 
 

@@ -217,7 +217,7 @@ class ServerModel(ClientModel):
             return route, route.objection(question)
         if kind in self.supports:
             return None, CHATS_ONLY
-        reason = f"the server can't be asked a {kind.__name__}"
+        reason = f"the server can't answer a {kind.__name__}"
         refusals = [trial.refused for trial in self.chosen.check.trials if trial.refused]
         if refusals:
             reason = f"{reason} ({refusals[-1]})"

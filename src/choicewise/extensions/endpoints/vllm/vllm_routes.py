@@ -232,7 +232,7 @@ def objection(question: Prompt, abilities: Abilities) -> str | None:
     Everything is checked before it is sent: vLLM cuts a trace that does not fit without a word.
     """
     if not isinstance(question, Span | Mass | Generation):
-        return f"vLLM can't be asked a {type(question).__name__}"
+        return f"vLLM can't answer a {type(question).__name__}"
     tokens = question.context
     context = len(tokens)
     if not context:
@@ -594,9 +594,7 @@ def _read_served(request: EngineRequest, answer: JSON) -> list[TokenScores]:
             names = ("token_id", "logprob", "rank")
             listed.append([member(entry, name) for name in names])
         if len({token for token, _, _ in listed}) < _LISTED:
-            raise Unanswerable(
-                "the server lists no token beside a forced one, so the rank is unknown"
-            )
+            raise Unanswerable("the server lists only the forced token, so its rank is unknown")
         positions.append(listed)
     sent = member(answer, "usage", "prompt_tokens")
     # Usage is an option of servers.

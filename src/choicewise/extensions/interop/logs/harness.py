@@ -169,8 +169,8 @@ def samples_of(path: Path) -> list[Path]:
     files = list(filter(_is_samples, beside))
     if not files:
         raise DataError(
-            f"{path} holds only totals, and no samples of its run are beside it: nothing can be "
-            "scored again"
+            f"{path} holds only totals and no samples; put the samples file of that run into the "
+            "same folder"
         )
     return files
 

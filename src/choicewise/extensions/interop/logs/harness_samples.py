@@ -299,9 +299,8 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
     for context, continuation in pairs:
         if not isinstance(context, str) or not isinstance(continuation, str):
             raise NoLikelihoods(
-                f"{where}: its requests are no pairs of context and continuation; a task that is "
-                "answered in text, or "
-                "that scores whole documents, has no log-likelihoods of choices"
+                f"{where}: its requests are no pairs of context and continuation, so the task has "
+                "no log-likelihoods of choices"
             )
         requests.append((context, continuation))
     return requests

@@ -123,7 +123,7 @@ def _items(path: Path, samples: Iterable[Any]) -> list[tuple[int, LoggedItem]]:
 def _logs(path: Path, header: Any, samples: Sequence[tuple[int, LoggedItem]]) -> Iterator[Log]:
     """Yield a log for each epoch of the ``samples``."""
     if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
-        raise DataError(f"{path} does not say what was evaluated; it is not a log of Inspect")
+        raise DataError(f"{path} does not name a task; it is no log of Inspect")
     check(path, header, len(samples))
     items_of_epoch: dict[int, list[LoggedItem]] = {}
     for epoch, item in samples:

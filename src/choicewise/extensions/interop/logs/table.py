@@ -59,7 +59,7 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
     """Yield a log for each model and task.  Raises DataError for ``results``."""
     if results is not None:
         raise DataError(
-            f"{results}: a table of log-likelihoods has no file of results beside it; leave it out"
+            f"{results}: a table of log-likelihoods needs no file of results; leave it out"
         )
     for path in paths:
         table = read_table(path)
@@ -133,9 +133,8 @@ def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedI
     for row in rows:
         if row["choice"] in row_of_choice:
             raise DataError(
-                f"{where} has two rows for choice {row['choice']}; is it of two models? A column "
-                "`model` "
-                "tells them apart"
+                f"{where} has two rows for choice {row['choice']}; if they are of two models, add "
+                "a column `model`"
             )
         row_of_choice[row["choice"]] = row
     labels = list(row_of_choice)

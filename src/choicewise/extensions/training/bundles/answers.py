@@ -157,7 +157,7 @@ def read_answers(bundle: Bundle, files: Sequence[Path], model: str | None = None
     sums = np.count_nonzero(~np.isnan(intake.totals))
     if not sums:
         return answers
-    unknown = f"unknown: {sums:,} of {bundle.scored.questions:,} questions have sums alone"
+    unknown = f"unknown: {sums:,} of {bundle.scored.questions:,} questions have only sums"
     settings = {**answers.settings, "per token": unknown}
     return replace(answers, totals=intake.totals, greedy=intake.greedy, settings=settings)
 
@@ -342,7 +342,7 @@ def _read_description(bundle: Bundle, file: Path, model: str | None) -> Answered
         content = read_json(read_text(beside, SETTINGS))
     except FileNotFoundError as error:
         raise DataError(
-            f"{beside} is missing, so nothing tells what {file} answers; write {must} there"
+            f"{beside} is missing, so it is unknown what {file} answers; write {must} there"
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{beside} can't be read ({error}); write {must} there") from error

@@ -620,7 +620,20 @@ def interval(name: str, credit: Floats, subjects: Sequence[str], macro: bool) ->
     numbers = np.unique(np.asarray(subjects, dtype=str), return_inverse=True)[1]
     sizes = np.bincount(numbers)
     if name == "clustered":
-        return _clustered(credit, subjects, numbers, sizes, macro)
+        if len(sizes) < FEWEST:
+            return math.nan, math.nan
+        most = float(len(credit))
+        clusters = subjects
+        if macro:
+            # Every mean of a subject is a cluster of its own.
+            credit = np.bincount(numbers, weights=credit) / sizes
+            clusters = [str(subject) for subject in range(len(sizes))]
+            most = weighted_size(sizes)
+        error = clustered_error(credit, clusters)
+        cluster_mean = float(credit.mean())
+        n = effective_size(cluster_mean, error.se**2, most)
+        # Wilson's interval at the effective size, with the t quantile.
+        return wilson(cluster_mean, n, freedom=error.freedom)
     if not macro:
         return of_items(name, float(credit.sum()), len(credit))
     rights = np.bincount(numbers, weights=credit).astype(np.float64)
@@ -826,24 +839,6 @@ def _judged(
 
 _Bounds = tuple[float, float]
 """(low, high) at 95 %."""
-
-
-def _clustered(
-    credit: Floats, subjects: Sequence[str], numbers: Integers, sizes: Integers, macro: bool
-) -> _Bounds:
-    """Return Wilson's interval at the effective size, with the t quantile."""
-    if len(sizes) < FEWEST:
-        return math.nan, math.nan
-    values = credit
-    clusters = subjects
-    most = float(len(credit))
-    if macro:
-        values = np.bincount(numbers, weights=credit) / sizes
-        clusters = [str(subject) for subject in range(len(sizes))]
-        most = weighted_size(sizes)
-    error = clustered_error(values, clusters)
-    mean = float(values.mean())
-    return wilson(mean, effective_size(mean, error.se**2, most), freedom=error.freedom)
 
 
 def _beta(right: float, n: float) -> _Bounds:

@@ -228,7 +228,17 @@ class Run:
             # Protocols with the same prompt share the evidence, and its columns of all choices.
             if evidence not in choices:
                 choices[evidence] = evidence.choices
-            tables.append(_score_rows(measured, choices[evidence]))
+            item = row_of(evidence.item_offsets)
+            columns = {
+                "protocol": pa.repeat(measured.name, len(item)),
+                "item": choices[evidence]["item"],
+                "choice": choices[evidence]["choice"],
+                "score": measured.scores,
+                "prediction": measured.prediction[item],
+                "credit": measured.credit[item],
+                "low": measured.low_scores,
+            }
+            tables.append(pa.table(columns, schema=_SCORES))
         return pa.concat_tables(tables)
 
     def distribution(self, protocol: str, temperature: float = 1.0) -> pa.Table:
@@ -424,17 +434,3 @@ _SCORES = pa.schema(
     {"protocol": pa.string(), "item": pa.string(), "choice": pa.int16()}
     | {"score": pa.float64(), "prediction": pa.int64(), "credit": pa.float64(), "low": pa.float64()}
 )
-
-
-def _score_rows(measured: Measurement, choices: Mapping[str, pa.Array]) -> pa.Table:
-    item = row_of(measured.evidence.item_offsets)
-    columns = {
-        "protocol": pa.repeat(measured.name, len(item)),
-        "item": choices["item"],
-        "choice": choices["choice"],
-        "score": measured.scores,
-        "prediction": measured.prediction[item],
-        "credit": measured.credit[item],
-        "low": measured.low_scores,
-    }
-    return pa.table(columns, schema=_SCORES)

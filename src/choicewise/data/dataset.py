@@ -657,18 +657,14 @@ class ItemColumns:
 
     def _turn(self) -> None:
         """Turn the waiting items into a batch."""
-        columns = [
-            [item.id for item in self._waiting],
-            [item.subject for item in self._waiting],
-            [item.question for item in self._waiting],
-            [item.choices for item in self._waiting],
-            [item.gold for item in self._waiting],
-            [_spelled(item.fields) for item in self._waiting],
-        ]
+        rows = []
+        for item in self._waiting:
+            texts = (item.id, item.subject, item.question)
+            rows.append((*texts, item.choices, item.gold, _spelled(item.fields)))
         # The default pool takes twice the memory for many arrays of this size.
         pool = pa.system_memory_pool()
         arrays = []
-        for values, kind in zip(columns, COLUMNS.types, strict=True):
+        for values, kind in zip(zip(*rows, strict=True), COLUMNS.types, strict=True):
             arrays.append(pa.array(values, kind, memory_pool=pool))
         self._batches.append(pa.record_batch(arrays, schema=COLUMNS))
         self._waiting.clear()

@@ -230,7 +230,8 @@ class _AlongChoice:
 
     Its tokens after the text that closes a thought, and after that without line breaks.
 
-    ``context``: the text before the choice without a thought.  The spans are None if nothing is
+    ``context``: the text before the choice without a thought.  ``closing``: the text that closes
+    a thought.  The spans are None if nothing is
     scored after them.
     """
 
@@ -238,6 +239,7 @@ class _AlongChoice:
     choice: ChoicePrompt
     closed: Span | None
     unbroken: Span | None
+    closing: str
 
     def checked(self) -> ChoicePrompt:
         """Return the choice, refused if its tokens differ after a thought."""
@@ -249,13 +251,11 @@ class _AlongChoice:
                 return self.choice.refused(_OTHER_TOKENS)
         return self.choice
 
-    def prompt(
-        self, span: Span, generation: Generation, share: float, closing: str
-    ) -> Span | Conclusion:
+    def prompt(self, span: Span, generation: Generation, share: float) -> Span | Conclusion:
         """Return the prompt after that share of the thought."""
         if not share or self.closed is None or self.unbroken is None:
             return span
-        thought_cut = ThoughtCut(share, closing.encode(), self.unbroken.context)
+        thought_cut = ThoughtCut(share, self.closing.encode(), self.unbroken.context)
         return Conclusion(generation, replace(span, context=self.closed.context), thought_cut)
 
 
@@ -304,6 +304,7 @@ class AlongPrompter(GeneratePrompter):
                     choice=located[number][index],
                     closed=closed[number][index],
                     unbroken=unbroken[number][index],
+                    closing=closings[number],
                 )
                 self._add_along(rows, request.request, index, generation, along)
 
@@ -316,11 +317,10 @@ class AlongPrompter(GeneratePrompter):
         along: _AlongChoice,
     ) -> None:
         choice = along.checked()
-        closing = _closing(request)
         for part, share in enumerate(ALONG.values()):
             prompt = None
             if isinstance(choice.span, Span):
-                prompt = along.prompt(choice.span, generation, share, closing)
+                prompt = along.prompt(choice.span, generation, share)
             rows.add_span(
                 request.item.id,
                 Slot(index, part),

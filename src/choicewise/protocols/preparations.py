@@ -504,15 +504,10 @@ def changed_options(name: str, change: str) -> str:
     return change if preparation == "none" else f"{preparation}+{change}"
 
 
-def abstains(name: str) -> bool:
-    """Check if the last option of every item is ``DONT_KNOW``, which the data does not have."""
-    return change_of(name) == "dont-know"
-
-
 def more_options(name: str) -> int:
     """Return the number of added options: 1, -1 if one is left out, or 0."""
     change = change_of(name)
-    return CHANGES[change].added if change in CHANGES else int(abstains(name))
+    return CHANGES[change].added if change in CHANGES else int(change == "dont-know")
 
 
 def added_option(name: str) -> str:

@@ -15,7 +15,7 @@ from choicewise.data.decisions import KINDS
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.metrics import ABSTAINING, METRICS, Metric
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
-from choicewise.protocols.preparations import abstains, more_options, moves_labels, preparation_of
+from choicewise.protocols.preparations import change_of, more_options, moves_labels, preparation_of
 from choicewise.protocols.readings import (
     CALIBRATIONS,
     CHOOSING,
@@ -531,7 +531,7 @@ class ScoringAxes(ReadingAxes):
                 f"metric {name} compares orders of the options; "
                 f"use views {' or '.join(PERMUTED)}, and calibration none"
             )
-        if name in ABSTAINING and not abstains(self.prepare):
+        if name in ABSTAINING and change_of(self.prepare) != "dont-know":
             yield f'metric {name} needs the option "I don\'t know"; use prepare dont-know'
         if metric.pooled and self.aggregation == "macro":
             yield f"metric {name} is computed over all items together; use aggregation micro"

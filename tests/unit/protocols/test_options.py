@@ -19,7 +19,7 @@ from choicewise.protocols.preparations import (
     NONE,
     OPTIONS,
     PREPARATIONS,
-    abstains,
+    change_of,
     changed_options,
     fields_shown,
     prepare,
@@ -233,7 +233,7 @@ def test_every_value_of_the_axis_is_read_back() -> None:
     for name in NAMES:
         protocol = mmlu_protocol(prepare=name)
         assert parse_signature(signature(protocol)) == protocol
-        assert abstains(name) == name.endswith("dont-know")
+        assert (change_of(name) == "dont-know") == name.endswith("dont-know")
         assert fields_shown(name) == fields_shown(name.partition("+")[0])
     assert fields_shown("copa+dont-know") == ("asks_for",)
     with pytest.raises(ProtocolError, match="prepare is 'dont-knows'; .* none, dont-know, none-of"):

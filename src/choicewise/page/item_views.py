@@ -7,12 +7,13 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.page.embed import Record
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reason_groups
 from choicewise.results.explain import (
@@ -40,7 +41,7 @@ from choicewise.util.text import (
     shown_line,
 )
 
-MEANINGS: Final = {
+MEANINGS = {
     "missing": (
         "items could not be scored",
         "The score is a mean over the others; the reasons are below. Compare it only over shared "
@@ -105,7 +106,7 @@ MEANINGS: Final = {
 }
 """Count of a row → what it counts, and what it means for the number."""
 
-ADVICE: Final = {
+ADVICE = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
     "positive": (
         "Distrust the log or the server: they are no probabilities. Check it with choicewise check."
@@ -152,37 +153,37 @@ ADVICE: Final = {
 """Warning → what to do about it."""
 
 
-_SHOWN_AS_SERIOUS: Final = (*SERIOUS, "missing", "lossy", "unknown")
+_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")
 """Warnings and counts that a page marks as serious."""
 
-FEW: Final = 1_000
+FEW = 1_000
 """Items of all runs together that are explained without thinking of blocks."""
 
-_EXPLAINED: Final = 600
+_EXPLAINED = 600
 """Items of all runs together that are explained inside a page at most."""
 
-_BATCH: Final = 100
+_BATCH = 100
 """Items that are read together, and that are in one part of the page or beside it."""
 
-_SUBJECTS: Final = 6
+_SUBJECTS = 6
 """Subjects of the items in full inside a page with many items: each subject lies in blocks of its
 own.
 """
 
-LONGEST: Final = 20_000
+LONGEST = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
 
-_MOST_TOKENS: Final = 200
+_MOST_TOKENS = 200
 """Tokens of one continuation that a page shows."""
 
-_QUESTION: Final = 72
+_QUESTION = 72
 """Characters of a question in the index."""
 
-_NO_TEXT: Final = "(the log has no text of it)"
+_NO_TEXT = "(the log has no text of it)"
 """What stands for a continuation of another tool's log that has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Occurrence:
     """A run with a warning, how many of its numbers have it in words, and the names of their
     protocols.
@@ -193,7 +194,7 @@ class Occurrence:
     protocols: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ShownWarning:
     """A warning in short, its meaning and advice in a sentence each, and the runs that have it."""
 
@@ -204,7 +205,7 @@ class ShownWarning:
     where: tuple[Occurrence, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyWarnings:
     """All warnings of a page.
 
@@ -483,7 +484,7 @@ def study_items(study: Study) -> list[Items]:
     return items
 
 
-def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
+def index_data(items: Items, protocols: Sequence[str]) -> Record:
     """Return the index for the page's script: columns, and a bit for each item and protocol."""
     index = items.index
     numbers = {name: number for number, name in enumerate(protocols)}
@@ -542,7 +543,7 @@ def inside(items: Items) -> list[int]:
 
 def details(
     study: Study, items: Items, chosen: Sequence[int]
-) -> Iterator[tuple[list[int], dict[str, Any]]]:
+) -> Iterator[tuple[list[int], Record]]:
     """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
     positions, and data.
     """
@@ -552,7 +553,10 @@ def details(
         ids = [items.index.ids[position] for position in positions]
         explained: dict[str, list[tuple[int, Explanation]]] = {item: [] for item in ids}
         for run in items.runs:
-            for explanation in _explanations(study.runs[run], ids):
+            shown_run = study.runs[run]
+            asked = _items_of(shown_run)
+            items_of_run = [item for item in ids if item in asked]
+            for explanation in explain_items(open_run(shown_run.folder), items_of_run):
                 explained[explanation.item].append((run, explanation))
         texts = Texts()
         full = []
@@ -560,12 +564,6 @@ def details(
             if explanations:
                 full.append(item_detail(explanations, protocols, texts))
         yield positions, {"texts": texts.pieces, "items": full}
-
-
-def _explanations(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
-    """Explain the items of ``ids`` that the run was asked about."""
-    asked = _items_of(run)
-    return explain_items(open_run(run.folder), [item for item in ids if item in asked])
 
 
 class Texts:
@@ -608,7 +606,7 @@ def _pieces(text: str) -> list[str]:
 
 def item_detail(
     explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
-) -> dict[str, Any]:
+) -> Record:
     """Return one item as ``explained`` by one or several runs, each with its position on the page.
 
     ``protocols``: all names on the page; the data name them by their positions. Others are left
@@ -670,9 +668,7 @@ def packed(items: Mask) -> str:
     return b64encode(np.packbits(items).tobytes()).decode()
 
 
-def _request_data(
-    request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts
-) -> dict[str, Any]:
+def _request_data(request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts) -> Record:
     notes = list(map(disarmed, request.notes))
     if request.missing is not None:
         notes.append(disarmed(f"not asked: {request.missing}"))
@@ -689,7 +685,7 @@ def _request_data(
     }
 
 
-def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
+def _continuation_data(scored: ScoredContinuation, texts: Texts) -> Record:
     warnings = list(map(disarmed, scored.warnings))
     if len(scored.tokens) > _MOST_TOKENS:
         warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
@@ -701,7 +697,7 @@ def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, An
     tokens = []
     for token in scored.tokens[:_MOST_TOKENS]:
         tokens.append([shown_line(token.text), _rounded(token.logprob)])
-    data: dict[str, Any] = {
+    data: Record = {
         "choice": choice,
         "text": shown_line((_NO_TEXT if text is None else text)[:LONGEST]),
         "total": _rounded(scored.total),

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes
@@ -38,10 +38,10 @@ from choicewise.results.outcomes import Axis
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
 
-MOST_COLUMNS: Final = 12
+MOST_COLUMNS = 12
 """Protocols that a chart of several models shows unless the reader asks for all of them."""
 
-STEP_COLUMNS: Final = (
+STEP_COLUMNS = (
     ("what changes", "breaks"),
     ("points", "number"),
     ("gained, lost", "number"),
@@ -52,7 +52,7 @@ STEP_COLUMNS: Final = (
 """Headings and classes of the table of a ladder."""
 
 
-_RANGE_COLUMNS: Final = (
+_RANGE_COLUMNS = (
     Column("model"),
     Column("median rank", "tokens"),
     Column("ranks", "ranks"),
@@ -63,7 +63,7 @@ _RANGE_COLUMNS: Final = (
 )
 """Columns of the ranks of each model."""
 
-_PAIR_COLUMNS: Final = (
+_PAIR_COLUMNS = (
     Column("protocol"),
     Column("difference", "difference", heading="A − B"),
     Column("ci_low", "difference", heading="95 % interval"),
@@ -77,7 +77,7 @@ _PAIR_COLUMNS: Final = (
 )
 """Columns of A against B under every protocol."""
 
-_EFFECT_COLUMNS: Final = (
+_EFFECT_COLUMNS = (
     Column("axis"),
     Column("mean change", "difference"),
     Column("sd", "share", joined=" ± "),
@@ -89,7 +89,7 @@ _EFFECT_COLUMNS: Final = (
 )
 """Columns of the effects of axes."""
 
-_NUMBER_COLUMNS: Final = (
+_NUMBER_COLUMNS = (
     Column("protocol"),
     Column("family"),
     Column("%", "share"),
@@ -163,9 +163,7 @@ def table(run: ShownRun) -> PageTable:
                     row_ids(row),
                 ]
             )
-    return page_table(
-        Table(name="numbers", title="All numbers", columns=_NUMBER_COLUMNS, rows=cells)
-    )
+    return page_table(Table("numbers", "All numbers", columns=_NUMBER_COLUMNS, rows=cells))
 
 
 def _greatest_first(row: Number) -> float:
@@ -280,7 +278,7 @@ def _model_table(runs: Sequence[ShownRun], values: Sequence[Record]) -> PageTabl
         for run in runs:
             row += ranked_cells(run.row_of.get(protocol))
         cells.append(row)
-    return page_table(Table(name="order", title="", columns=columns, rows=cells))
+    return page_table(Table("order", "", columns=columns, rows=cells))
 
 
 def _range_table(runs: Sequence[ShownRun]) -> PageTable:
@@ -310,13 +308,13 @@ def _range_table(runs: Sequence[ShownRun]) -> PageTable:
                 ]
             )
     cells.sort(key=lambda row: row[1])
-    return page_table(Table(name="ranges", title="", columns=_RANGE_COLUMNS, rows=cells))
+    return page_table(Table("ranges", "", columns=_RANGE_COLUMNS, rows=cells))
 
 
 # Two models
 
 
-def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
+def pair_data(study: Study, pair: Pair) -> Record:
     """Return the sentence about a pair, and the rows of its table."""
     if pair.reason:
         return {"said": f"Not comparable: {pair.reason}.", "rows": []}
@@ -370,7 +368,7 @@ def pair_table(contests: Sequence[Contest]) -> PageTable:
                 ", ".join(_remarks(contest)),
             ]
         )
-    return page_table(Table(name="pair", title="", columns=_PAIR_COLUMNS, rows=cells))
+    return page_table(Table("pair", "", columns=_PAIR_COLUMNS, rows=cells))
 
 
 def _remarks(contest: Contest) -> list[str]:
@@ -389,7 +387,7 @@ def _remarks(contest: Contest) -> list[str]:
 # Protocols
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Variant:
     """One protocol of a sheet: how it differs from the first one there, in words of the axes."""
 
@@ -399,7 +397,7 @@ class Variant:
     differs: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sheet:
     """Protocols that one source published together; ``entry`` is None for protocols of one's own.
 
@@ -532,7 +530,7 @@ class Steps:
         records.append({**self.ends[end][1], "lane": len(way), "above": len(way) - 1})
         return records
 
-    def data(self, numbers: Mapping[str, int]) -> dict[str, Any]:
+    def data(self, numbers: Mapping[str, int]) -> Record:
         """Return the ways, steps and ends for the script, with numbers for protocols."""
         ways = {}
         for (start, end), way in self.ways.items():
@@ -661,7 +659,7 @@ def effect_table(effects: Sequence[Effect]) -> PageTable:
                 "; ".join(changes),
             ]
         )
-    return page_table(Table(name="effects", title="", columns=_EFFECT_COLUMNS, rows=cells))
+    return page_table(Table("effects", "", columns=_EFFECT_COLUMNS, rows=cells))
 
 
 def _change(change: ValueChange) -> str:

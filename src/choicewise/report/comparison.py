@@ -148,12 +148,7 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     names = []
     for letter, side in (("A", first.left), ("B", first.right)):
         names.append(f"{letter} {safe(side.model)} ({safe(side.folder)})")
-    return Table(
-        name="protocols",
-        title=f"{', '.join(names)}, {items}",
-        columns=columns,
-        rows=rows,
-    )
+    return Table("protocols", f"{', '.join(names)}, {items}", columns=columns, rows=rows)
 
 
 def _kinds(share: bool) -> tuple[str, str]:
@@ -491,8 +486,8 @@ def ladder_table(both: BothWays) -> Table:
         notes.insert(0, f"no effect: {', '.join(unmoved)}")
     share = METRICS[both.in_order.metric].share
     return Table(
-        name="ladder",
-        title=_ladder_title(both.in_order),
+        "ladder",
+        _ladder_title(both.in_order),
         columns=_ladder_columns(share),
         rows=rows,
         notes=notes,

@@ -167,8 +167,8 @@ def _range_table(run: _RunRows) -> Table:
         guess_count = sum(id(row) in no_better for row in line)
         cells.append([name, _value_span(line), _median(line), len(protocols), guess_count])
     return Table(
-        name="ranges",
-        title=f"{run.title}, {_items(rows)}, {counted(len(_known(rows)), 'number')}",
+        "ranges",
+        f"{run.title}, {_items(rows)}, {counted(len(_known(rows)), 'number')}",
         columns=[
             Column(kind),
             Column("range", "share", heading="range in %"),
@@ -231,7 +231,7 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
             row += values[name]
         rows.append(row)
     split = min(_NAMED, max(RANKED_WIDTH, longest + 2))
-    return Table(name="beside", title=title, columns=columns, rows=rows, split=split)
+    return Table("beside", title, columns=columns, rows=rows, split=split)
 
 
 def _kind(rows: Sequence[Number]) -> str:
@@ -317,8 +317,8 @@ def _average_table(averages: Sequence[Average]) -> Table:
         columns.append(Column(f"{name}_items", "count", joined=" of ", closed=")"))
     columns += _MEANS
     return Table(
-        name="average",
-        title=f"{first.suite}{selection}: values in % and their mean{state}",
+        "average",
+        f"{first.suite}{selection}: values in % and their mean{state}",
         columns=columns,
         rows=[_average_row(average) for average in averages],
         notes=_notes(averages),
@@ -449,7 +449,7 @@ def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Tab
     if is_stacked:
         hidden |= {"uniform", "if calibrated", "group", "metric", "warnings", "ids"}
     columns = number_columns(first.share)
-    table = Table(name="numbers", title=title, columns=columns, rows=cells, notes=notes)
+    table = Table("numbers", title, columns=columns, rows=cells, notes=notes)
     table = without_columns(table, hidden)
     if ids:
         return table
@@ -631,7 +631,7 @@ def _rank_table(title: str, rows: Sequence[Number], kind: str) -> Table:
         for model in models:
             values += ranked_cells(line.get(model))
         cells.append(values)
-    return Table(name="ranks", title=title, columns=columns, rows=cells, split=RANKED_WIDTH)
+    return Table("ranks", title, columns=columns, rows=cells, split=RANKED_WIDTH)
 
 
 def ranked_columns(title: str, kind: str) -> list[Column]:
@@ -897,7 +897,7 @@ def trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str) 
     for trial in trials:
         remark = f"refused: {trial['refused']}" if trial["refused"] else "taken"
         rows.append((trial["rung"], trial["difference"], remark))
-    return Table(name="trials", title=title, columns=noise_columns(name), rows=rows, notes=[note])
+    return Table("trials", title, columns=noise_columns(name), rows=rows, notes=[note])
 
 
 def noise_columns(name: str) -> list[Column]:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.audit import (
     LEVEL,
     VERDICTS,
     Audit,
     BadItem,
-    Judgement,
     audit,
 )
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.outcomes import Summary
-from choicewise.table import Column, Share, Table
+from choicewise.table import Column, Share, Table, row_of
 from choicewise.util.text import counted, listed
 
-ITEM: Final = (
+ITEM = (
     Column("item"),
     Column("subject", optional=True),
     Column("question", "excerpt"),
 )
 
-BAD: Final = (
+BAD = (
     *ITEM,
     Column("right", "number"),
     Column(
@@ -40,7 +39,7 @@ BAD: Final = (
     Column("verdict", data=True),
 )
 
-JUDGEMENTS: Final = (
+JUDGEMENTS = (
     Column("item"),
     Column("protocol"),
     Column("metric"),
@@ -52,9 +51,9 @@ JUDGEMENTS: Final = (
     Column("bad"),
 )
 
-CONSTANT: Final = (*ITEM, Column("right", "number"))
+CONSTANT = (*ITEM, Column("right", "number"))
 
-_COUNTED: Final = {
+_COUNTED = {
     "all": "bad under every protocol",
     "one": "under one only",
     "some": "under some",
@@ -62,7 +61,7 @@ _COUNTED: Final = {
 }
 """Verdict → the words behind the number of items."""
 
-_NAMES: Final = {
+_NAMES = {
     "all": "bad-under-all",
     "one": "bad-under-one",
     "some": "bad-under-some",
@@ -90,36 +89,24 @@ def audit_tables(report: Audit) -> Iterator[Table]:
         items = report.verdicts(verdict)
         if items:
             rows = [_bad_row(item) for item in items]
-            yield Table(
-                name=_NAMES[verdict], title=meaning, columns=BAD, rows=rows, notes=[_CHANCE]
-            )
+            yield Table(_NAMES[verdict], meaning, columns=BAD, rows=rows, notes=[_CHANCE])
     judgements = []
     for item in report.bad:
         for judgement in item.under:
-            judgements.append(_judgement_row(item, judgement))
+            judgements.append([item.item, *row_of(judgement, JUDGEMENTS[1:])])
     yield Table(
-        name="judgements",
-        title="bad items by protocol",
-        columns=JUDGEMENTS,
-        rows=judgements,
-        data=True,
+        "judgements", "bad items by protocol", columns=JUDGEMENTS, rows=judgements, data=True
     )
-    constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
+    constant = [row_of(item, CONSTANT) for item in report.constant]
     # An item that no model gets right is hard, or its key is wrong: a reader can tell.
     never = [row[:3] for row in constant if row[3] == 0]
     if never:
         title = f"wrong with every model, so look at the key: {counted(len(never), 'item')}"
-        yield Table(name="never-right", title=title, columns=ITEM, rows=never)
-    yield Table(
-        name="constant",
-        title="the same with every model",
-        columns=CONSTANT,
-        rows=constant,
-        data=True,
-    )
+        yield Table("never-right", title, columns=ITEM, rows=never)
+    yield Table("constant", "the same with every model", columns=CONSTANT, rows=constant, data=True)
 
 
-_CHANCE: Final = (
+_CHANCE = (
     "bad: all three below 0, item-rest significantly; of items that have nothing to do with "
     f"ability up to {LEVEL:.0%} "
     "are so by chance: read the item"
@@ -143,11 +130,8 @@ def _summary(report: Audit) -> Table:
         "judged": report.judged,
     }
     return Table(
-        name="audit",
-        title=(
-            f"{report.dataset} {report.data}: {judged} under {protocols}; "
-            f"{', '.join(_counts(report))}"
-        ),
+        "audit",
+        f"{report.dataset} {report.data}: {judged} under {protocols}; {', '.join(_counts(report))}",
         notes=[*_doubts(report), *_constant(report)],
         facts=facts,
     )
@@ -198,10 +182,4 @@ def _bad_row(item: BadItem) -> list[Any]:
     row: list[Any] = [item.item, item.subject or None, item.question]
     row += [right, worst.rest, worst.scale, worst.isotonic]
     row += [names, item.verdict]
-    return row
-
-
-def _judgement_row(item: BadItem, judgement: Judgement) -> list[Any]:
-    row: list[Any] = [item.item, judgement.protocol, judgement.metric, judgement.right]
-    row += [judgement.models, judgement.rest, judgement.scale, judgement.isotonic, judgement.bad]
     return row

@@ -7,11 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.multiverse import (
     Condition,
-    Contest,
     Distribution,
     Duel,
     Multiverse,
@@ -23,10 +22,10 @@ from choicewise.extensions.analyses.multiverse import (
 from choicewise.extensions.analyses.statistics import Fit
 from choicewise.results.run import Run
 from choicewise.scoring.significance import FEWEST
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, row_of
 from choicewise.util.text import are, counted, percent
 
-SPREADS: Final = (
+SPREADS = (
     Column("model"),
     Column("dataset", joined=" on "),
     Column("protocols", "count"),
@@ -42,13 +41,13 @@ SPREADS: Final = (
     Column("unmeasured", "names", data=True),
 )
 
-ALIKE: Final = (
+ALIKE = (
     Column("model"),
     Column("dataset"),
     Column("protocols", "names"),
 )
 
-CONTESTS: Final = (
+CONTESTS = (
     Column("protocol"),
     Column("difference", "points"),
     Column("n", "count"),
@@ -57,7 +56,7 @@ CONTESTS: Final = (
     Column("alike", "names", data=True),
 )
 
-RANKS: Final = (
+RANKS = (
     Column("left"),
     Column("right"),
     Column("tau", "correlation"),
@@ -75,8 +74,8 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     the order.
     """
     yield Table(
-        name="spreads",
-        title="accuracy in % over protocols (means over items)",
+        "spreads",
+        "accuracy in % over protocols (means over items)",
         columns=SPREADS,
         rows=[_spread_row(spread) for spread in panel.spreads],
         notes=[*_alike_notes(panel), *_unmeasured_notes(panel), *_conclusions(panel)],
@@ -85,23 +84,16 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     for spread in panel.spreads:
         for names in spread.duplicates:
             alike.append([spread.model, spread.dataset, names])
-    yield Table(
-        name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True
-    )
+    yield Table("alike", "protocols that can't differ here", columns=ALIKE, rows=alike, data=True)
     for duel in panel.duels:
         yield _duel_table(duel, panel.spreads)
-    ranks = [[pair.left, pair.right, pair.tau, pair.models] for pair in panel.ranks]
-    yield Table(
-        name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True
-    )
+    ranks = [row_of(pair, RANKS) for pair in panel.ranks]
+    yield Table("ranks", "Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True)
 
 
 def _spread_row(spread: ScoreSpread) -> list[Any]:
-    panel = spread.panel
-    row: list[Any] = [spread.model, spread.dataset, spread.protocols, spread.distinct]
-    row += [panel.least, panel.median, panel.greatest, panel.flips]
-    row += [spread.lowest, spread.highest, spread.unmeasured]
-    return row
+    panel = row_of(spread.panel, SPREADS[4:8])
+    return [*row_of(spread, SPREADS[:4]), *panel, *row_of(spread, SPREADS[8:])]
 
 
 def _alike_notes(panel: Multiverse) -> Iterator[str]:
@@ -169,10 +161,10 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
     agreement = {**asdict(duel.agreement), "share": duel.agreement.share}
     contests = sorted(duel.measured, key=lambda contest: -abs(contest.difference))
     return Table(
-        name="duel",
-        title=f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
+        "duel",
+        f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
         columns=CONTESTS,
-        rows=[_contest_row(contest) for contest in contests],
+        rows=[[*row_of(contest, CONTESTS[:-1]), contest.duplicates] for contest in contests],
         notes=notes,
         facts={
             "left": duel.left,
@@ -183,12 +175,6 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
             "unmeasured": duel.unmeasured,
         },
     )
-
-
-def _contest_row(contest: Contest) -> list[Any]:
-    row: list[Any] = [contest.protocol, contest.difference, contest.n]
-    row += [contest.p, contest.p_holm, contest.duplicates]
-    return row
 
 
 def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:
@@ -262,8 +248,8 @@ def distribution_table(distribution: Distribution) -> Table:
         notes.append(f"fit to people: softmax {_fit(softmax)}; winner {_fit(winner)}")
     of_data = f"{distribution.model} on {distribution.dataset}: {distribution.protocol}"
     return Table(
-        name="distribution",
-        title=f"{of_data}, softmax at temperature {distribution.temperature:g}",
+        "distribution",
+        f"{of_data}, softmax at temperature {distribution.temperature:g}",
         columns=columns,
         rows=rows,
         notes=notes,

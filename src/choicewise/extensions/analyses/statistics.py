@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from choicewise.scoring.probabilities import Judged, confidence_bins
 from choicewise.scoring.significance import centred_ranks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Panel:
     """Hold one model's accuracy over protocols; ``flips``: items with different predictions."""
 
@@ -57,7 +56,7 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Agreement:
     """Count the protocols under which left is better, right is better, or neither."""
 
@@ -89,7 +88,7 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
     """Hold the fit of probabilities to the choices of ``people`` people on ``items`` items.
 
@@ -137,7 +136,7 @@ def _pearson(left: Floats, right: Floats) -> float:
     return float((x * y).sum()) / spread
 
 
-AT_ONCE: Final = 1 << 18
+AT_ONCE = 1 << 18
 """Pairs of choices that are compared together: some 10 MB."""
 
 

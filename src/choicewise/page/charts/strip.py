@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
+from choicewise.page.charts.chart import Record, Records, VegaLite
 from choicewise.page.item_views import words
 from choicewise.results.compare import published
 from choicewise.results.number import Number
 from choicewise.util.text import counted
 
-_FAMILY: Final = 11
+_FAMILY = 11
 """Width of the names of families, in sizes of the font."""
 
-_PROTOCOL: Final = 20
+_PROTOCOL = 20
 """Width of the names of protocols, in sizes of the font."""
 
-_PLOT: Final = 38
+_PLOT = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their
 font.
 """
 
-_LANE: Final = 8
+_LANE = 8
 """Pixels of a lane."""
 
-_TALL: Final = 1080
+_TALL = 1080
 """Pixels of all lanes together if there are many."""
 
-_HEADING: Final = 18
+_HEADING = 18
 """Pixels above the numbers of a family."""
 
 
@@ -38,7 +37,7 @@ def caption(values: Records, rank: bool = False) -> str:
     """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing
     else.
     """
-    numbers = _of_kind(values, "number")
+    numbers = chart.of_kind("number", values)
     if not numbers:
         return "No accuracy of this model; its numbers are under the other metrics."
     edge = "rank_low" if rank else "ci_low"
@@ -46,24 +45,20 @@ def caption(values: Records, rank: bool = False) -> str:
     text = f"Dot: {dot} under one protocol"
     bounds = [record[edge] for record in numbers if record[edge] is not None]
     text += "." if all(map(math.isnan, bounds)) else ", with its 95 % interval."
-    if not rank and _of_kind(values, "chance"):
+    if not rank and chart.of_kind("chance", values):
         text += " Lines that touch the dashed one: no better than guessing."
-    if not rank and _of_kind(values, "published"):
+    if not rank and chart.of_kind("published", values):
         text += " Hollow: published for other models, on MMLU."
     return text
 
 
-def _of_kind(values: Records, kind: str) -> list[Record]:
-    return [record for record in values if record["kind"] == kind]
-
-
-def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> VegaLite:
     """Return the chart of such values, or of the ranks among the models measured alike."""
     narrow = width < chart.NARROW
     # Narrow charts have the names of families above their dots.
     left = 12 if narrow else _FAMILY * chart.NORMAL + 24
     right = 28 if narrow else 32
-    numbers = _of_kind(values, "number")
+    numbers = chart.of_kind("number", values)
     step = _lane_pixels(len(numbers))
     last_lane = max((record["lane"] for record in numbers), default=0)
     tops = chart.lane("top", last_lane, bandPosition=0)
@@ -89,12 +84,12 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
     )
 
 
-def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any]]:
+def _number_layers(values: Records, rank: bool, step: int) -> list[VegaLite]:
     """Return the dots with their intervals, and words for what has no number."""
     at = "value"
     low = "ci_low"
     high = "ci_high"
-    scale: dict[str, Any] = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
+    scale: VegaLite = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
     if rank:
         at = "rank"
         low = "rank_low"
@@ -118,14 +113,10 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any
         if chosen:
             bar |= {"color": chart.ACCENT, "strokeWidth": 2 * min(step / 5, 1)}
             point |= {"fill": chart.ACCENT, "size": 40}
+        layers.append(chart.layer("number", bar, *filters, x=f"{low}:Q", x2=high, y=chart.lane()))
         layers.append(
             chart.layer(
-                "number", bar, *filters, x=chart.number(low), x2={"field": high}, y=chart.lane()
-            )
-        )
-        layers.append(
-            chart.layer(
-                "number", point, *filters, x=across, y=chart.lane(), description=chart.DESCRIPTION
+                "number", point, *filters, x=across, y=chart.lane(), description="description:N"
             )
         )
     layers.append(
@@ -135,8 +126,8 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any
             {"field": at, "valid": False},
             x={"value": 0},
             y=chart.lane(),
-            text=chart.words("absent"),
-            description=chart.DESCRIPTION,
+            text="absent:N",
+            description="description:N",
         )
     )
     return layers
@@ -180,43 +171,40 @@ def _greatest_first(row: Number) -> float:
     return math.inf if math.isnan(row.value) else -row.value
 
 
-def _chance_layers() -> list[dict[str, Any]]:
-    line = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+def _chance_layers() -> list[VegaLite]:
     edges = {"y": chart.lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
-    across = chart.number("chance")
-    text = {"x": across, "text": chart.words("label")}
+    text = {"x": "chance:Q", "text": "label:N"}
     is_first = chart.where("first", 0)
     is_later = {"field": "first", "gt": 0}
     beside = chart.note(align="left", dx=4)
     lane = chart.lane("first")
     return [
-        chart.layer("chance", line, x=across, **edges),
+        chart.layer("chance", chart.DASHED, x="chance:Q", **edges),
         chart.layer("chance", chart.note(), is_first, y={"value": -10}, **text),
         chart.layer("chance", beside, is_later, y=lane, **text),
     ]
 
 
-def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
-    text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
+def _family_layers(left: int, narrow: bool) -> list[VegaLite]:
     if narrow:
         above = {
             "x": {"value": 0},
             "y": chart.lane("under_top", bandPosition=0),
-            "text": chart.words("heading"),
+            "text": "heading:N",
         }
-        return chart.named("family", text, **above, description=chart.DESCRIPTION)
+        return chart.named("family", chart.name(), **above, description="description:N")
     beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
     # A reader's font may be wider than the one that was measured.
-    name = {**text, "limit": left - 20, "dy": -6}
-    named = {"text": chart.words("label"), "description": chart.DESCRIPTION}
+    name = chart.name(limit=left - 20, dy=-6)
+    named = {"text": "label:N", "description": "description:N"}
     count = chart.note(align="left", dy=7)
     return [
         chart.layer("family", name, **beside, **named),
-        chart.layer("family", count, **beside, text=chart.words("count")),
+        chart.layer("family", count, **beside, text="count:N"),
     ]
 
 
-def _published_layer() -> dict[str, Any]:
+def _published_layer() -> VegaLite:
     look = {
         "size": 45,
         "fill": chart.PAPER,
@@ -228,18 +216,18 @@ def _published_layer() -> dict[str, Any]:
     return chart.layer(
         "published",
         mark,
-        x=chart.number("published"),
+        x="published:Q",
         y=chart.lane(),
-        description=chart.DESCRIPTION,
+        description="description:N",
     )
 
 
-def _name_layers(narrow: bool) -> list[dict[str, Any]]:
+def _name_layers(narrow: bool) -> list[VegaLite]:
     """Return the names; on narrow charts those right of the middle alone, as the families' names
     are on the left.
     """
     # Where a name is beside its dot depends on the room that the values leave.
-    looks: dict[str, dict[str, Any]] = {
+    looks: dict[str, VegaLite] = {
         "center": {"align": "center"},
         "left": {"align": "left"},
         "right": {"align": "right"},
@@ -256,17 +244,17 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
                 "name",
                 chart.note(**look, color=colour),
                 *filters,
-                x=chart.number("at"),
+                x="at:Q",
                 y=chart.lane(),
-                text=chart.words("label"),
+                text="label:N",
             )
     return layers
 
 
-def _rank_axis(values: Records) -> dict[str, Any]:
+def _rank_axis(values: Records) -> VegaLite:
     """Return the axis with the best rank on the right, as the greatest value is."""
     most = 1
-    for record in _of_kind(values, "number"):
+    for record in chart.of_kind("number", values):
         most = max(most, record["rank"] or 1, record["rank_high"] or 1)
     # The best rank is on the right, as the greatest value is.
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
@@ -465,8 +453,8 @@ def _published(row: Number, lane: int) -> list[Record]:
 def _chances(records: Records) -> list[Record]:
     """Return a line per stretch of families with the same chance of guessing, named at its top."""
     lines: list[Record] = []
-    tops = {record["family"]: record["top"] for record in _of_kind(records, "family")}
-    for record in _of_kind(records, "number"):
+    tops = {record["family"]: record["top"] for record in chart.of_kind("family", records)}
+    for record in chart.of_kind("number", records):
         chance = record["chance"]
         if math.isnan(chance):
             continue

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,12 +52,12 @@ from choicewise.util.files import copy_of, move, new_folder, remove
 from choicewise.util.jsonio import json_digest
 from choicewise.util.tables import write_parquet
 
-UNANSWERED: Final = "the bundle of requests was not answered yet"
+UNANSWERED = "the bundle of requests was not answered yet"
 """Why the observations of a bundle hold no numbers."""
 
-NAME: Final = "a bundle of requests"
+NAME = "a bundle of requests"
 
-PROBES: Final = (
+PROBES = (
     "The capital of France is",
     " Paris",
     "Answer:",
@@ -74,7 +74,7 @@ PROBES: Final = (
 """Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts.
 """
 
-_SPOOL: Final = "spool"
+_SPOOL = "spool"
 _NOTED = pa.schema(
     [
         ("key", pa.string()),
@@ -134,7 +134,6 @@ def write_bundle(
         write_parquet(folder / ROWS, tables, SCHEMA, repeated=["item", "null", "context"])
         remove(spool)
         rows = pq.read_table(folder / ROWS, columns=DIGESTED)
-        counts = count_rows(rows)
         record = BundleRecord(
             choicewise=choicewise.__version__,
             digest=rows_digest(rows),
@@ -145,13 +144,10 @@ def write_bundle(
             missing=dict(missing),
             window=model.window,
             tokenizer=_tokenizer_record(name, opened),
-            rows=counts["rows"],
-            tokens=counts["tokens"],
             unique_tokens=model.unique,
-            scored=counts["scored"],
-            longest=counts["longest"],
             needs=_needs(manifest.protocols),
             files={file: file_record(folder / file) for file in (ROWS, f"{RUN}/{RUN_MANIFEST}")},
+            **count_rows(rows),
         )
         write_record(folder, record)
     return open_bundle(out)

@@ -1,5 +1,4 @@
-"""What Choicewise adds to its kernel by the same door as other packages: one folder for each
-extension.
+"""Hold the extensions of the kernel, which register as those of other packages do.
 
 The kernel imports nothing from here.
 """

@@ -399,7 +399,7 @@ def _noise(run: ShownRun) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """What one run answered: ``right`` and ``measured``, bool [protocols, items] in the order of
+    """Hold the outcomes of one run: ``right`` and ``measured``, bool [protocols, items] in the order of
     the index.
     """
 

@@ -223,6 +223,7 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
     for name in names:
         columns.append(Column(name, kind))
         columns.append(Column(f"{name}_of", "integer", joined=" of "))
+        # A heading breaks at spaces, so its longest word decides the width.
         longest = max(longest, *map(len, safe(name).split()))
     rows = []
     for line, values in cells.items():
@@ -598,6 +599,7 @@ def _first(words: Sequence[str], room: int) -> str:
 
 def _is_unbounded(row: Number) -> bool:
     """Tell if it is unknown what rounding does to the value."""
+    # Rounding may change one generated token and all after it, which no bound covers.
     is_text = row.answers is not None and not row.cut
     return row.counts.n > 0 and (math.isnan(row.bounds.low) or is_text)
 
@@ -744,6 +746,7 @@ def _numeric_lines(rows: Sequence[Number]) -> list[str]:
     """Return what the ranges that rounding allows mean, if there are any."""
     noise = 0.0
     for row in rows:
+        # The range of cut answers is not one of rounding.
         if row.bounds.low < row.bounds.high and not row.cut:
             noise = max(noise, row.bounds.noise or 0.0)
     has_dashes = any(map(_is_unbounded, rows))
@@ -771,6 +774,7 @@ def _bound_lines(rows: Sequence[Number]) -> Iterator[str]:
     if any(row.cut for row in rows):
         yield "cut answers: numeric is the range over all possible endings"
     for row in rows:
+        # Standard errors over few clusters are too small.
         if row.interval.name == "clustered" and row.counts.n and math.isnan(row.interval.low):
             yield (
                 f"95 % interval: none with fewer than {FEWEST} subjects, as it would be too small"

@@ -187,7 +187,7 @@ def visible(
 
 
 class AttentionOptions(NamedTuple):
-    """What a layer gives its attention besides queries, keys and values."""
+    """Hold a layer's arguments of attention besides queries, keys and values."""
 
     reach: Reach
     scaling: float | None

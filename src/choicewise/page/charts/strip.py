@@ -157,8 +157,9 @@ def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]
         records.append(_family(ordered, top, start))
         empty = [row.identity.protocol for row in ordered if math.isnan(row.value)]
         for lane, row in enumerate(ordered, start):
-            # One line names all protocols without a number, where the first of them would be.
-            absent = _absent(empty) if [row.identity.protocol] == empty[:1] else ""
+            # One line names all protocols without a number, in the middle of their lanes.
+            middle = empty[len(empty) // 2 :][:1]
+            absent = _absent(empty) if [row.identity.protocol] == middle else ""
             records.append(_number(row, lane, row.identity.protocol in chosen, absent))
             records += _published(row, lane)
         family_names = _names(ordered, start, start - (above + 1) // 2, names, chosen)
@@ -377,9 +378,10 @@ def _names(
     if low * _PLOT > chart.em(names[-1]) + 1:
         lane = start + len(scored) - 1
         records.append(_name(worst, names[-1], lane, low, "before", chosen))
-    for index in range(1, len(scored) - 1):
+    named = {record["lane"] for record in records}
+    for index in range(1, len(scored)):
         row = scored[index]
-        if row.identity.protocol not in chosen:
+        if row.identity.protocol not in chosen or start + index in named:
             continue
         side = "before"
         at = row.interval.low

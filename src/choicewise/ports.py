@@ -288,7 +288,8 @@ class Analysis(Port):
 
                 columns = [Column("model"), Column("numbers", "count")]
                 rows = [[run.manifest.model.name, len(run.rows)] for run in runs]
-                return [Table("counts", "numbers of each run", columns=columns, rows=rows)]
+                title = "numbers of each run"
+                return [Table(name="counts", title=title, columns=columns, rows=rows)]
     """
 
     needs: ClassVar[Literal["runs", "summaries"]] = "summaries"
@@ -890,8 +891,9 @@ class ChartKind(Port):
                 values = []
                 for run in study.runs:
                     values.append({"kind": "run", "model": run.label, "items": run.items})
+                across = chart.number("items")
                 down = {"field": "model", "type": "nominal", "title": None}
-                bars = chart.layer("run", {"type": "bar"}, x="items:Q", y=down)
+                bars = chart.layer("run", {"type": "bar"}, x=across, y=down)
                 about = "Items of each run"
                 frame = {"width": choices.width, "height": 200, "description": about}
                 margins = {"left": 120, "right": 24, "top": 16, "bottom": 44}

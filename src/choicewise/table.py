@@ -83,7 +83,7 @@ class Column:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """Hold a result.
 
@@ -98,7 +98,6 @@ class Table:
 
     name: str
     title: str
-    _: KW_ONLY
     columns: Sequence[Column] = ()
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = ()
@@ -115,11 +114,6 @@ class Table:
                 raise ValueError(
                     f"{self.name}: a row has {len(row)} values for {len(self.columns)} columns"
                 )
-
-
-def row_of(record: object, columns: Iterable[Column]) -> list[Any]:
-    """Return the row of ``record`` under columns that are named after its attributes."""
-    return [getattr(record, column.name) for column in columns]
 
 
 def without_columns(table: Table, names: Collection[str]) -> Table:

@@ -8,6 +8,7 @@ import pytest
 
 from choicewise import bundled
 from choicewise.cli.report import next_lines
+from choicewise.page import embed
 from choicewise.report.brief import height
 from tests.helpers.commands import choicewise
 from tests.helpers.harness_logs import samples, write_harness
@@ -67,9 +68,8 @@ def test_the_demo_takes_nine_lines_and_everything_stands_behind_an_option(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(bundled, "MODELS", [Path("fake:hash"), Path("fake:oracle")])
     monkeypatch.setattr(bundled, "BENCHMARK", write_mmlu(tmp_path / "data"))
-    monkeypatch.setattr(
-        "choicewise.page.embed.find_spec", lambda name: None
-    )  # the page takes longer than all the rest
+    # The page takes longer than all the rest.
+    monkeypatch.setattr(embed, "find_spec", lambda name: None)
     told = choicewise("demo", "--out", "demo", code=0)
     head, *models, llama, page = told.stdout.splitlines()
     columns = ["mmlu/helm", "mmlu/harness-v0:char_mean_bare", "mmlu/original-pr13"]

@@ -1,4 +1,4 @@
-"""Name the bundled models and questions, with which every command works without a network.
+"""What comes with the package, so that every command works at once and without a network.
 
 `BENCHMARK` is the Merrowick benchmark, 448 questions about an invented place in the original MMLU layout.
 `COMMONS` holds 120 questions of general school knowledge in the same layout, for real models.

@@ -230,11 +230,7 @@ def print_runs(
         all_rows += run.rows
     # Ranks are of all runs together, so they are computed here and not in a summary.
     rows = bounded(ranked(all_rows), [run.outcomes for run in runs], by)
-    estimates: list[Estimates] = []
-    if any(run.manifest.selection.sample for run in runs):
-        for estimator in all_of(Estimator):
-            estimates.append(estimator.estimates(runs, rows))
-            tell(*(f"note: {note}" for note in estimates[-1].notes))
+    estimates = _estimated(runs, rows)
     if output.json:
         tell(*serious_warnings(rows))
         numbers: list[Mapping[str, Any]] = [row.as_json() for row in rows]
@@ -263,6 +259,16 @@ def print_runs(
     for estimated in estimates:
         show(*estimated.lines)
     tell(*following)
+
+
+def _estimated(runs: Sequence[Summary], rows: Sequence[Number]) -> list[Estimates]:
+    """Return the estimates of extensions if a run has only a sample; tell their notes."""
+    if not any(run.manifest.selection.sample for run in runs):
+        return []
+    estimates = [estimator.estimates(runs, rows) for estimator in all_of(Estimator)]
+    for estimated in estimates:
+        tell(*(f"note: {note}" for note in estimated.notes))
+    return estimates
 
 
 def _log_lines(runs: Sequence[Summary]) -> list[str]:

@@ -112,6 +112,14 @@ def show(*lines: str) -> None:
         print(safe(line))
 
 
+def show_dim(line: str) -> None:
+    """Print ``line`` of the result in grey if a terminal shows it."""
+    text = safe(line)
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        text = f"\x1b[2m{text}\x1b[0m"
+    print(text)
+
+
 def print_json(content: object, indent: int | None = 1) -> None:
     """Print ``content`` as JSON (:func:`choicewise.util.jsonio.json_value`), on one line without
     ``indent``.

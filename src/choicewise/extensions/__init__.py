@@ -1,4 +1,5 @@
-"""Hold the extensions of the kernel, which register as those of other packages do.
+"""What Choicewise adds to its kernel by the same door as other packages: one folder for each
+extension.
 
 The kernel imports nothing from here.
 """

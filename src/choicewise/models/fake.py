@@ -11,8 +11,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -186,12 +185,13 @@ class HashModel(_Fake):
 
     def _after(self, context: Ids) -> Any:
         """Return the hash of a text, which can be continued."""
+        return hashlib.shake_256(self._seed + self._bytes(context))
+
+    def _bytes(self, context: Ids) -> bytes:
         if type(self.tokenizer) is ByteTokenizer:
             # The same as below, a hundred times faster.
-            text = context[context < BYTES].astype(np.uint8).tobytes()
-        else:
-            text = b"".join(self.tokenizer.token_bytes[token] for token in context)
-        return hashlib.shake_256(self._seed + text)
+            return context[context < BYTES].astype(np.uint8).tobytes()
+        return b"".join(self.tokenizer.token_bytes[token] for token in context)
 
     def _weights(self, text: Any) -> _Weights:
         """Return the weights of all tokens after a text, by its hash."""
@@ -240,15 +240,16 @@ def _scored(weights: _Weights, token: int) -> TokenScores:
 
 
 class Oracle(_Fake):
-    """Prefer every right choice and generate the right answer, or the wrong ones.
+    """Prefer every right choice, and generate the right answer.
 
     A question that does not say if its choice is right (``gold`` None) is scored in between.  A
     mass is scored as one token.
     """
 
-    def __init__(self, prefers: bool = True) -> None:
-        super().__init__("fake:oracle" if prefers else "fake:anti-oracle")
-        self._prefers = prefers
+    _prefers = True
+
+    def __init__(self) -> None:
+        super().__init__("fake:oracle" if self._prefers else "fake:anti-oracle")
 
     def _score(self, question: Span | Mass | Blanks | Rendition | SetSpan) -> TokenScores:
         tokens = question.members.ids[:1] if isinstance(question, Mass) else question.continuation
@@ -285,11 +286,13 @@ class Oracle(_Fake):
         return 1.0 if question.gold == self._prefers else -1.0
 
 
-FAKES: dict[str, Callable[[], _Fake]] = {
-    "fake:hash": HashModel,
-    "fake:oracle": Oracle,
-    "fake:anti-oracle": partial(Oracle, prefers=False),
-}
+class AntiOracle(Oracle):
+    """Prefer every wrong choice, and generate a wrong answer."""
+
+    _prefers = False
+
+
+FAKES: Final = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 
 
 def open_fake(name: str) -> _Fake:

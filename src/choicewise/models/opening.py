@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
@@ -19,9 +19,9 @@ from choicewise.ports import Loading
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
 
-_WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-_ALONE = {
+_WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+_ALONE: Final = {
     "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
     "distilbert": (
         "distilgpt2",
@@ -40,7 +40,7 @@ _ALONE = {
 }
 """Organisation on the Hub → its models that people know by a name without it."""
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
 def open_local(name: str, loading: Loading) -> Model:

@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from choicewise import __version__
 from choicewise.errors import UsageError
@@ -29,14 +30,13 @@ from choicewise.page.embed import (
     drawing,
     embedded,
     environment,
-    policy_source,
     renderer_script,
     static_text,
 )
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.overview import Overview, notes, overviews, title
-from choicewise.page.reproduce import recipe
+from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.sections import Order
 from choicewise.page.study import MOST_RUNS, Study, downloads, file_address, read_study
 from choicewise.page.tables import PageTable, page_table
@@ -51,21 +51,21 @@ from choicewise.util.files import disk_errors, new_folder, write_text
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import counted, quoted, shortened
 
-ROOM = 1_500_000
+ROOM: Final = 1_500_000
 """Characters that items in full may take inside the page."""
 
-_PART = re.compile(r"\d+-\d+\.json")
+_PART: Final = re.compile(r"\d+-\d+\.json")
 """Name of a file of items beside a page."""
 
-_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
-_SCRIPTS = tuple(
+_SCRIPTS: Final = tuple(
     "dom.js state.js charts.js overview.js strip.js ladder.js order.js pairs.js item.js items.js "
     "protocol.js".split()
 )
 """Our modules, which share one scope, in the order in which they are joined."""
 
-_SPECS: Mapping[str, Spec] = {
+_SPECS: Final[Mapping[str, Spec]] = {
     "strip": strip.spec,
     "ladder": lanes.ladder_spec,
     "effects": lanes.effects_spec,
@@ -75,7 +75,7 @@ _SPECS: Mapping[str, Spec] = {
 }
 """The charts of a page."""
 
-_CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
+_CAPTIONS: Final[Mapping[str, Callable[[Sequence[Record]], str]]] = {
     "strip": strip.caption,
     "ladder": lanes.ladder_caption,
     "effects": lanes.effects_caption,
@@ -86,7 +86,7 @@ _CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
 """Their captions."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """The page, how many bytes it has, how many items are in it in full, and the folder with
     further ones.
@@ -245,7 +245,7 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     return FullItems(chunks, elements)
 
 
-def _fitting(name: str, batch: Record, room: int) -> tuple[Embedded | None, int]:
+def _fitting(name: str, batch: Mapping[str, Any], room: int) -> tuple[Embedded | None, int]:
     """Return an element of as many items of the batch as have room, from its first one, and how
     many they are.
     """
@@ -259,7 +259,7 @@ def _fitting(name: str, batch: Record, room: int) -> tuple[Embedded | None, int]
     return None, 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One file: its name in the folder beside the page, its digest, and the items (positions in the
     index) in it.
@@ -271,7 +271,7 @@ class Part:
     sha256: str
     items: tuple[int, ...]
 
-    def data(self) -> Record:
+    def data(self) -> dict[str, Any]:
         """Return what the page's script needs to fetch and check it."""
         return {"name": self.name, "sha256": self.sha256, "ids": self.items}
 
@@ -458,14 +458,18 @@ def _policy(scripts: Sequence[str], style: str, has_parts: bool) -> str:
     it has some.
     """
     # Hashes allow our own scripts; a text of the data can't add one.
-    hashes = " ".join(map(policy_source, scripts))
+    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     # A page that is whole alone may not fetch anything.
     fetched = "'self'" if has_parts else "'none'"
     return (
-        f"default-src 'none'; script-src {hashes}; style-src {policy_source(style)}; "
-        f"connect-src {fetched}; "
+        f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src "
+        f"{fetched}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _markup(text: str) -> Any:
@@ -487,11 +491,11 @@ def _logged(study: Study) -> list[str]:
     return lines
 
 
-def _first_view(content: Content) -> Record:
+def _first_view(content: Content) -> dict[str, Any]:
     """Return what the page shows before its script does anything: of the first run, order and pair."""
     study = content.study
     effects = lanes.effects_values(content.effects[0])
-    view: Record = {"content": content, "study": study, "first": study.runs[0]}
+    view: dict[str, Any] = {"content": content, "study": study, "first": study.runs[0]}
     view["contents"] = _contents(content)
     view["caption"] = _caption
     view["averages"] = [page_table(table) for table in average_tables(study.averages)]
@@ -513,12 +517,14 @@ def _first_view(content: Content) -> Record:
     view["most_pairs"] = MOST_RUNS
     view["added"] = [(section.name, _markup(section.html)) for section in content.added]
     view["warnings"] = study_warnings(study)
-    view["recipes"] = []
-    for run in study.runs:
-        view["recipes"].append((run, recipe(run.manifest, run.run_protocols, run.location)))
+    view["recipes"] = [_recipe(run) for run in study.runs]
     view["file_address"] = file_address
     view["downloads"] = downloads(study)
     return view
+
+
+def _recipe(run: study_data.ShownRun) -> tuple[study_data.ShownRun, Recipe]:
+    return run, recipe(run.manifest, run.run_protocols, run.location)
 
 
 def _drawn(name: str, values: Sequence[Record]) -> Drawing | None:
@@ -529,7 +535,7 @@ def _drawn(name: str, values: Sequence[Record]) -> Drawing | None:
 
 def _drawn_pair(
     content: Content, pair: study_data.Pair
-) -> tuple[Record, Drawing | None, list[Record]]:
+) -> tuple[dict[str, Any], Drawing | None, list[Record]]:
     """Return the sentence and rows of a pair, its drawing if it has one, and the values of that."""
     values = content.pair_values(pair)
     return sections.pair_data(content.study, pair), _drawn("pair", values), values
@@ -563,7 +569,7 @@ def _contents(content: Content) -> dict[str, tuple[str, str]]:
     return contents
 
 
-def _state(specs: Specifications, name: str, values: Sequence[Record]) -> Record:
+def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
     """Return what the page's script needs to draw these values, and to say how to read them."""
     return specs.state(_SPECS[name], values) | {"caption": _caption(name, values)}
 
@@ -615,7 +621,9 @@ def _without_changes(name: str) -> str:
     return entry
 
 
-def _item_places(content: Content, inside: FullItems, parts: Sequence[Part]) -> list[Record]:
+def _item_places(
+    content: Content, inside: FullItems, parts: Sequence[Part]
+) -> list[dict[str, Any]]:
     """Return for each dataset where the page's script finds items in full."""
     places = []
     for dataset, (items, chunks) in enumerate(zip(content.listed, inside.chunks, strict=True)):
@@ -638,8 +646,8 @@ def _sheet_numbers(content: Content) -> list[int]:
     return [numbers[name] for name in content.numbers]
 
 
-def _order_data(order: Order, specs: Specifications) -> Record:
-    states: Record = {}
+def _order_data(order: Order, specs: Specifications) -> dict[str, Any]:
+    states: dict[str, Any] = {}
     if not order.values:
         return states
     for which, values in (("few", order.values), ("all", order.all_values)):
@@ -648,7 +656,7 @@ def _order_data(order: Order, specs: Specifications) -> Record:
     return states
 
 
-def _run_head(content: Content, number: int) -> Record:
+def _run_head(content: Content, number: int) -> dict[str, Any]:
     run = content.study.runs[number]
     return {
         "label": run.label,
@@ -663,8 +671,8 @@ def _run_head(content: Content, number: int) -> Record:
     }
 
 
-def _run_data(content: Content, number: int, specs: Specifications) -> Record:
-    data: Record = {
+def _run_data(content: Content, number: int, specs: Specifications) -> dict[str, Any]:
+    data: dict[str, Any] = {
         "strip": _state(specs, "strip", content.strips[number]),
         "numbers": content.tables[number].rows,
     }

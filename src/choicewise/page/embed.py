@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import typing
@@ -14,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
@@ -30,21 +29,21 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 _STATIC = Path(__file__).parent / "static"
 
-LONG = 100_000
+LONG: Final = 100_000
 """Characters from which on data are compressed: they repeat themselves a lot."""
 
-WIDE = 960
+WIDE: Final = 960
 """Pixels of drawings for wide screens; the page shows them as wide as its column."""
 
-_SLIM = 400
+_SLIM: Final = 400
 """Pixels of drawings for narrow screens."""
 
-_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+_BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
 """What groups of marks have that say nothing themselves: a screen reader would come to an image
 without words.
 """
 
-_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
+_SIZED: Final = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
 
 def lacking_libraries() -> list[str]:
@@ -109,12 +108,7 @@ def static_text(*names: str) -> str:
     return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
-def policy_source(text: str) -> str:
-    """Return what a content security policy says of a script or style with this text: its digest."""
-    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Embedded:
     """``text`` of a script element of this type, whose ``name`` is its id."""
 
@@ -137,13 +131,12 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
 
 
 Record = dict[str, Any]
-"""Data of a page's script, such as a row of a chart."""
 
 
 class Spec(typing.Protocol):
     """Return the chart of such values, so many pixels wide."""
 
-    def __call__(self, values: Sequence[Record], *, width: int) -> Record:
+    def __call__(self, values: Sequence[Record], *, width: int) -> dict[str, Any]:
         """Return a specification of Vega-Lite with its data."""
 
 
@@ -151,10 +144,10 @@ class Spec(typing.Protocol):
 class Specifications:
     """Specifications without data, each once; states of charts name them by their positions."""
 
-    known: list[Record] = field(default_factory=list)
+    known: list[dict[str, Any]] = field(default_factory=list)
     _positions: dict[str, int] = field(default_factory=dict)
 
-    def state(self, draw: Spec, values: Sequence[Record]) -> Record:
+    def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
         """Return what the page's script needs to draw these values: wide and slim specifications,
         and the data.
         """
@@ -198,11 +191,11 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     return Drawing(Markup(wide), Markup(slim), scrolls)
 
 
-def _svg(spec: Record) -> str:
+def _svg(spec: dict[str, Any]) -> str:
     return _BARE.sub("", Chart("", "", spec).page_svg())
 
 
-def _no_data(specs: Specifications) -> Record:
+def _no_data(specs: Specifications) -> dict[str, Any]:
     return {}
 
 

@@ -7,13 +7,12 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from choicewise.page.embed import Record
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reason_groups
 from choicewise.results.explain import (
@@ -41,7 +40,7 @@ from choicewise.util.text import (
     shown_line,
 )
 
-MEANINGS = {
+MEANINGS: Final = {
     "missing": (
         "items could not be scored",
         "The score is a mean over the others; the reasons are below. Compare it only over shared "
@@ -106,7 +105,7 @@ MEANINGS = {
 }
 """Count of a row → what it counts, and what it means for the number."""
 
-ADVICE = {
+ADVICE: Final = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
     "positive": (
         "Distrust the log or the server: they are no probabilities. Check it with choicewise check."
@@ -153,37 +152,37 @@ ADVICE = {
 """Warning → what to do about it."""
 
 
-_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")
+_SHOWN_AS_SERIOUS: Final = (*SERIOUS, "missing", "lossy", "unknown")
 """Warnings and counts that a page marks as serious."""
 
-FEW = 1_000
+FEW: Final = 1_000
 """Items of all runs together that are explained without thinking of blocks."""
 
-_EXPLAINED = 600
+_EXPLAINED: Final = 600
 """Items of all runs together that are explained inside a page at most."""
 
-_BATCH = 100
+_BATCH: Final = 100
 """Items that are read together, and that are in one part of the page or beside it."""
 
-_SUBJECTS = 6
+_SUBJECTS: Final = 6
 """Subjects of the items in full inside a page with many items: each subject lies in blocks of its
 own.
 """
 
-LONGEST = 20_000
+LONGEST: Final = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
 
-_MOST_TOKENS = 200
+_MOST_TOKENS: Final = 200
 """Tokens of one continuation that a page shows."""
 
-_QUESTION = 72
+_QUESTION: Final = 72
 """Characters of a question in the index."""
 
-_NO_TEXT = "(the log has no text of it)"
+_NO_TEXT: Final = "(the log has no text of it)"
 """What stands for a continuation of another tool's log that has none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Occurrence:
     """A run with a warning, how many of its numbers have it in words, and the names of their
     protocols.
@@ -194,7 +193,7 @@ class Occurrence:
     protocols: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownWarning:
     """A warning in short, its meaning and advice in a sentence each, and the runs that have it."""
 
@@ -205,7 +204,7 @@ class ShownWarning:
     where: tuple[Occurrence, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyWarnings:
     """All warnings of a page.
 
@@ -399,7 +398,7 @@ def _noise(run: ShownRun) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """Hold the outcomes of one run: ``right`` and ``measured``, bool [protocols, items] in the order of
+    """What one run answered: ``right`` and ``measured``, bool [protocols, items] in the order of
     the index.
     """
 
@@ -484,7 +483,7 @@ def study_items(study: Study) -> list[Items]:
     return items
 
 
-def index_data(items: Items, protocols: Sequence[str]) -> Record:
+def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
     """Return the index for the page's script: columns, and a bit for each item and protocol."""
     index = items.index
     numbers = {name: number for number, name in enumerate(protocols)}
@@ -543,7 +542,7 @@ def inside(items: Items) -> list[int]:
 
 def details(
     study: Study, items: Items, chosen: Sequence[int]
-) -> Iterator[tuple[list[int], Record]]:
+) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
     positions, and data.
     """
@@ -553,10 +552,7 @@ def details(
         ids = [items.index.ids[position] for position in positions]
         explained: dict[str, list[tuple[int, Explanation]]] = {item: [] for item in ids}
         for run in items.runs:
-            shown_run = study.runs[run]
-            asked = _items_of(shown_run)
-            items_of_run = [item for item in ids if item in asked]
-            for explanation in explain_items(open_run(shown_run.folder), items_of_run):
+            for explanation in _explanations(study.runs[run], ids):
                 explained[explanation.item].append((run, explanation))
         texts = Texts()
         full = []
@@ -564,6 +560,12 @@ def details(
             if explanations:
                 full.append(item_detail(explanations, protocols, texts))
         yield positions, {"texts": texts.pieces, "items": full}
+
+
+def _explanations(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
+    """Explain the items of ``ids`` that the run was asked about."""
+    asked = _items_of(run)
+    return explain_items(open_run(run.folder), [item for item in ids if item in asked])
 
 
 class Texts:
@@ -606,7 +608,7 @@ def _pieces(text: str) -> list[str]:
 
 def item_detail(
     explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
-) -> Record:
+) -> dict[str, Any]:
     """Return one item as ``explained`` by one or several runs, each with its position on the page.
 
     ``protocols``: all names on the page; the data name them by their positions. Others are left
@@ -668,7 +670,9 @@ def packed(items: Mask) -> str:
     return b64encode(np.packbits(items).tobytes()).decode()
 
 
-def _request_data(request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts) -> Record:
+def _request_data(
+    request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts
+) -> dict[str, Any]:
     notes = list(map(disarmed, request.notes))
     if request.missing is not None:
         notes.append(disarmed(f"not asked: {request.missing}"))
@@ -685,7 +689,7 @@ def _request_data(request: ExplainedRequest, numbers: Mapping[str, int], texts: 
     }
 
 
-def _continuation_data(scored: ScoredContinuation, texts: Texts) -> Record:
+def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
     warnings = list(map(disarmed, scored.warnings))
     if len(scored.tokens) > _MOST_TOKENS:
         warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
@@ -697,7 +701,7 @@ def _continuation_data(scored: ScoredContinuation, texts: Texts) -> Record:
     tokens = []
     for token in scored.tokens[:_MOST_TOKENS]:
         tokens.append([shown_line(token.text), _rounded(token.logprob)])
-    data: Record = {
+    data: dict[str, Any] = {
         "choice": choice,
         "text": shown_line((_NO_TEXT if text is None else text)[:LONGEST]),
         "total": _rounded(scored.total),

@@ -58,7 +58,7 @@ def _metric_table(name: str, rows: Sequence[Number]) -> MetricTable:
         metric=name,
         direction=metric.direction,
         about=f"{metric.description[:1].upper()}{metric.description[1:]}.",
-        table=page_table(Table(name, name, columns=columns, rows=cells)),
+        table=page_table(Table(name=name, title=name, columns=columns, rows=cells)),
         notes=tuple(sentence([note]) for note in letter_notes(rows)),
     )
 

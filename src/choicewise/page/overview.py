@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from choicewise.page.study import ShownRun, Study
 from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
@@ -21,17 +21,17 @@ from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table, as_html
 from choicewise.util.text import listed, percent, sentence
 
-MOST_WORDS = 20
+MOST_WORDS: Final = 20
 """Words of a title at most."""
 
-_LAST_COLUMNS = (
+_LAST_COLUMNS: Final = (
     Column("lowest", "share", heading="lowest – highest"),
     Column("highest", "share", joined=" – "),
     Column("rank", "ranks", heading="rank range\nfirst column", optional=True),
 )
 """Columns behind those of protocols."""
 
-_MERGED = (LETTER_FAMILIES, TEXT_FAMILIES)
+_MERGED: Final = (LETTER_FAMILIES, TEXT_FAMILIES)
 """Families that share a column."""
 
 
@@ -60,7 +60,7 @@ class Overview:
             columns += _protocol_columns(row)
         columns += _LAST_COLUMNS
         cells = [self._cells(run) for run in self.runs]
-        return as_html(Table("overview", "", columns=columns, rows=cells))
+        return as_html(Table(name="overview", title="", columns=columns, rows=cells))
 
     @property
     def publication(self) -> str:
@@ -147,6 +147,7 @@ def _column_protocols(runs: Sequence[ShownRun]) -> list[Number]:
             # Of several groups of items the first has the column.
             if row is run.row_of[row.identity.protocol] and not math.isnan(row.value):
                 rows.append(row)
+    models_of_id = Counter(row.identity.id for row in rows)
     row_of_id = {row.identity.id: row for row in reversed(rows)}
     chosen = []
     # Fewer implementations than the published table has can't be compared with it.
@@ -158,18 +159,19 @@ def _column_protocols(runs: Sequence[ShownRun]) -> list[Number]:
         if not any(row.identity.family in group for group in families):
             families.append((row.identity.family,))
     for group in families:
-        first = commonest_headline(rows, group)
+        first = _group_headline(rows, group, models_of_id)
         if first is not None and first.identity.id not in [row.identity.id for row in chosen]:
             chosen.append(first)
     return chosen
 
 
-def commonest_headline(rows: Sequence[Number], families: Sequence[str]) -> Number | None:
+def _group_headline(
+    rows: Sequence[Number], group: Sequence[str], models_of_id: Counter[str]
+) -> Number | None:
     """Return the headline of the first of these families that was asked, among what most models
     have.
     """
-    models_of_id = Counter(row.identity.id for row in rows)
-    for family in families:
+    for family in group:
         of_family = [row for row in rows if row.identity.family == family]
         # A protocol that few models have would leave gaps.
         most = max((models_of_id[row.identity.id] for row in of_family), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import ChoicewiseError, ProtocolError
 from choicewise.models.kinds import answering_kind, model_kind
@@ -26,7 +26,7 @@ from choicewise.running.job import split_tasks
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import command_line
 
-_MAPPING = "mapping.toml"
+_MAPPING: Final = "mapping.toml"
 """Name of the file if a plan or a call had the mapping itself."""
 
 
@@ -62,7 +62,7 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the
     columns mean.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes
@@ -38,10 +38,10 @@ from choicewise.results.outcomes import Axis
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
 
-MOST_COLUMNS = 12
+MOST_COLUMNS: Final = 12
 """Protocols that a chart of several models shows unless the reader asks for all of them."""
 
-STEP_COLUMNS = (
+STEP_COLUMNS: Final = (
     ("what changes", "breaks"),
     ("points", "number"),
     ("gained, lost", "number"),
@@ -52,7 +52,7 @@ STEP_COLUMNS = (
 """Headings and classes of the table of a ladder."""
 
 
-_RANGE_COLUMNS = (
+_RANGE_COLUMNS: Final = (
     Column("model"),
     Column("median rank", "tokens"),
     Column("ranks", "ranks"),
@@ -63,7 +63,7 @@ _RANGE_COLUMNS = (
 )
 """Columns of the ranks of each model."""
 
-_PAIR_COLUMNS = (
+_PAIR_COLUMNS: Final = (
     Column("protocol"),
     Column("difference", "difference", heading="A − B"),
     Column("ci_low", "difference", heading="95 % interval"),
@@ -77,7 +77,7 @@ _PAIR_COLUMNS = (
 )
 """Columns of A against B under every protocol."""
 
-_EFFECT_COLUMNS = (
+_EFFECT_COLUMNS: Final = (
     Column("axis"),
     Column("mean change", "difference"),
     Column("sd", "share", joined=" ± "),
@@ -89,7 +89,7 @@ _EFFECT_COLUMNS = (
 )
 """Columns of the effects of axes."""
 
-_NUMBER_COLUMNS = (
+_NUMBER_COLUMNS: Final = (
     Column("protocol"),
     Column("family"),
     Column("%", "share"),
@@ -163,7 +163,9 @@ def table(run: ShownRun) -> PageTable:
                     row_ids(row),
                 ]
             )
-    return page_table(Table("numbers", "All numbers", columns=_NUMBER_COLUMNS, rows=cells))
+    return page_table(
+        Table(name="numbers", title="All numbers", columns=_NUMBER_COLUMNS, rows=cells)
+    )
 
 
 def _greatest_first(row: Number) -> float:
@@ -278,7 +280,7 @@ def _model_table(runs: Sequence[ShownRun], values: Sequence[Record]) -> PageTabl
         for run in runs:
             row += ranked_cells(run.row_of.get(protocol))
         cells.append(row)
-    return page_table(Table("order", "", columns=columns, rows=cells))
+    return page_table(Table(name="order", title="", columns=columns, rows=cells))
 
 
 def _range_table(runs: Sequence[ShownRun]) -> PageTable:
@@ -308,13 +310,13 @@ def _range_table(runs: Sequence[ShownRun]) -> PageTable:
                 ]
             )
     cells.sort(key=lambda row: row[1])
-    return page_table(Table("ranges", "", columns=_RANGE_COLUMNS, rows=cells))
+    return page_table(Table(name="ranges", title="", columns=_RANGE_COLUMNS, rows=cells))
 
 
 # Two models
 
 
-def pair_data(study: Study, pair: Pair) -> Record:
+def pair_data(study: Study, pair: Pair) -> dict[str, Any]:
     """Return the sentence about a pair, and the rows of its table."""
     if pair.reason:
         return {"said": f"Not comparable: {pair.reason}.", "rows": []}
@@ -368,7 +370,7 @@ def pair_table(contests: Sequence[Contest]) -> PageTable:
                 ", ".join(_remarks(contest)),
             ]
         )
-    return page_table(Table("pair", "", columns=_PAIR_COLUMNS, rows=cells))
+    return page_table(Table(name="pair", title="", columns=_PAIR_COLUMNS, rows=cells))
 
 
 def _remarks(contest: Contest) -> list[str]:
@@ -387,7 +389,7 @@ def _remarks(contest: Contest) -> list[str]:
 # Protocols
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One protocol of a sheet: how it differs from the first one there, in words of the axes."""
 
@@ -397,7 +399,7 @@ class Variant:
     differs: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
     """Protocols that one source published together; ``entry`` is None for protocols of one's own.
 
@@ -530,7 +532,7 @@ class Steps:
         records.append({**self.ends[end][1], "lane": len(way), "above": len(way) - 1})
         return records
 
-    def data(self, numbers: Mapping[str, int]) -> Record:
+    def data(self, numbers: Mapping[str, int]) -> dict[str, Any]:
         """Return the ways, steps and ends for the script, with numbers for protocols."""
         ways = {}
         for (start, end), way in self.ways.items():
@@ -659,7 +661,7 @@ def effect_table(effects: Sequence[Effect]) -> PageTable:
                 "; ".join(changes),
             ]
         )
-    return page_table(Table("effects", "", columns=_EFFECT_COLUMNS, rows=cells))
+    return page_table(Table(name="effects", title="", columns=_EFFECT_COLUMNS, rows=cells))
 
 
 def _change(change: ValueChange) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,16 +54,16 @@ from choicewise.store.tables import Damage
 from choicewise.table import table_csv
 from choicewise.util.tables import write_parquet
 
-MOST_RUNS = 24
+MOST_RUNS: Final = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and
 protocol) and every pair; with more, the page says which command compares two."""
 
-_LONGEST_CSV = 1_000_000
+_LONGEST_CSV: Final = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command
 that writes CSV.
 """
 
-_COLUMNS = tuple(
+_COLUMNS: Final = tuple(
     """
     model dataset data selection subject family protocol id i t r metric
     value se interval ci_low ci_high low high n missing chance calibrated
@@ -78,7 +78,7 @@ Lead = tuple[str, str, str]
 """(protocol, model, model): the first is significantly ahead of the second."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
     """A under one protocol against B; ``detectable``: the difference that so many items show with
     probability 0.8.
@@ -117,7 +117,7 @@ class Contest:
         return not (self.other_texts or self.other_items or math.isnan(self.difference.value))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two runs by their positions in the study.
 
@@ -558,7 +558,7 @@ def _additions(summary: Summary) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Download:
     """A file as an address that holds it whole; no address if it would be too long."""
 

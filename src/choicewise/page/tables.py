@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from choicewise.table import Table, cell_texts, heading, is_text, notes_below, visible_columns
 
-_CLASSES = {
+_CLASSES: Final = {
     "warnings": "breaks",
     "most common change": "breaks",
     "ids": "code",

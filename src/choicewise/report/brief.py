@@ -254,7 +254,7 @@ def _matrix(content: Matrix, rows: Sequence[Number]) -> list[str]:
     names = []
     for title, benchmark in zip(content.titles, content.benchmarks, strict=True):
         names.append(f"{short(title, WORD)}: {short(benchmark.protocol, WORD)}")
-    table = Table("matrix", "", columns=columns, rows=cells)
+    table = Table(name="matrix", title="", columns=columns, rows=cells)
     return [f"accuracy in %{part}{about}", *text_blocks(table), *wrapped("; ".join(names), WIDTH)]
 
 
@@ -292,7 +292,7 @@ def _metric_matrix(rows: Sequence[Number]) -> list[str]:
                     value_of_model[row.identity.model] = row.value
             for model, values in values_of_model.items():
                 values.append(value_of_model.get(model))
-    table = Table("metrics", "", columns=columns, rows=list(values_of_model.values()))
+    table = Table(name="metrics", title="", columns=columns, rows=list(values_of_model.values()))
     return [*text_blocks(table), *wrapped("; ".join(notes), WIDTH)]
 
 

@@ -148,7 +148,12 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     names = []
     for letter, side in (("A", first.left), ("B", first.right)):
         names.append(f"{letter} {safe(side.model)} ({safe(side.folder)})")
-    return Table("protocols", f"{', '.join(names)}, {items}", columns=columns, rows=rows)
+    return Table(
+        name="protocols",
+        title=f"{', '.join(names)}, {items}",
+        columns=columns,
+        rows=rows,
+    )
 
 
 def _kinds(share: bool) -> tuple[str, str]:
@@ -199,8 +204,6 @@ def protocols_sentence(comparisons: Sequence[Comparison]) -> str:
 def _wins(tested: Sequence[Comparison]) -> dict[str, int]:
     """Count under how many protocols A and B are significantly better, corrected for all tests."""
     wins = {"A": 0, "B": 0}
-    # One pair of models has a test for each protocol: without correction one in twenty would
-    # be significant by chance.
     adjusted = holm([comparison.test.p for comparison in tested]).tolist()
     for comparison, p in zip(tested, adjusted, strict=True):
         if not is_significant(p, comparison.difference.n) or comparison.open:
@@ -212,7 +215,6 @@ def _wins(tested: Sequence[Comparison]) -> dict[str, int]:
 
 def _is_testable(comparison: Comparison) -> bool:
     is_comparable = comparison.verdict == "comparable"
-    # A pooled metric, such as a calibration error, has no value per item that could be paired.
     is_pooled = METRICS[comparison.left.metric].pooled
     return is_comparable and not is_pooled and not math.isnan(comparison.test.p)
 
@@ -356,7 +358,6 @@ def change_text(axis: Axis) -> str:
     right = axis.right
     room = WIDTH - len(axis.axis) - 4
     if len(left) + len(right) > room:
-        # Long templates mostly differ in a few characters, far from their beginning.
         start = max(0, common_start([left, right]) - _BEFORE)
         left = shortened(left, room // 2, start)
         right = shortened(right, room // 2, start)
@@ -490,8 +491,8 @@ def ladder_table(both: BothWays) -> Table:
         notes.insert(0, f"no effect: {', '.join(unmoved)}")
     share = METRICS[both.in_order.metric].share
     return Table(
-        "ladder",
-        _ladder_title(both.in_order),
+        name="ladder",
+        title=_ladder_title(both.in_order),
         columns=_ladder_columns(share),
         rows=rows,
         notes=notes,
@@ -578,7 +579,6 @@ def _ladder_notes(both: BothWays, steps: Sequence[Step]) -> list[str]:
     fewest = min(counts)
     most = max(counts)
     items = f"of {most}"
-    # A step leaves out the items that one of its two protocols could not score.
     if fewest < most:
         items = f"of the {fewest} to {most} that both score"
     metric = both.in_order.metric

@@ -223,8 +223,8 @@ def data_tables(survey: Survey) -> Iterator[Table]:
     if answers:
         yield _answer_table(answers)
     yield Table(
-        "items",
-        f"{len(survey.rows)} items of {survey.evaluated}; [ ]: right",
+        name="items",
+        title=f"{len(survey.rows)} items of {survey.evaluated}; [ ]: right",
         notes=[_item_text(item, survey.content) for item in survey.rows],
     )
 
@@ -253,7 +253,7 @@ def _split_table(splits: Mapping[str, SplitSurvey]) -> Table:
             row += [len(sizes), short(largest, 40), largest_items]
             row += [short(smallest, 40), smallest_items]
         rows.append([*row, split.answers.counts])
-    return Table("splits", "splits", columns=columns, rows=rows)
+    return Table(name="splits", title="splits", columns=columns, rows=rows)
 
 
 def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
@@ -280,8 +280,8 @@ def _answer_table(patterns: Mapping[str, AnswerPattern]) -> Table:
             row.append(pattern.several)
         rows.append(row)
     return Table(
-        "answers",
-        "position of right answers, and scores of simple guesses, in %",
+        name="answers",
+        title="position of right answers, and scores of simple guesses, in %",
         columns=columns,
         rows=rows,
         notes=[f"!: probability below {_UNLIKELY} if right answers are placed at random"],

@@ -161,7 +161,6 @@ def decision_lines(decisions: Sequence[ItemDecision]) -> Iterator[str]:
     tied = []
     near_tied = []
     for decision in decisions:
-        # An item that was not scored has no prediction, whatever index it holds.
         prediction = -1 if math.isnan(decision.credit) else decision.prediction
         key = (prediction, _decision_verdict(decision))
         groups.setdefault(key, []).append(decision.protocol)

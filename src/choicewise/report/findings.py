@@ -92,8 +92,6 @@ def guessing_sentences(guessing: Guessing) -> list[str]:
 
 def _guessing(guessing: Guessing) -> str:
     """Name guessing, with the accuracy it is expected to have if that is the same for all scores."""
-    # Protocols with other numbers of choices have other chances, which no single percentage
-    # names.
     low, high = map(_whole, guessing.chances)
     if low == high:
         return f"guessing ({low} %)"
@@ -113,7 +111,6 @@ def _needed(guessing: Guessing) -> str:
     An empty text if it is unknown, or no accuracy is enough.
     """
     low, high = guessing.needed
-    # With very few questions even 100 % could be luck: then no accuracy is enough.
     if math.isnan(low) or high > 1:
         return ""
     least = _whole(low)
@@ -133,8 +130,6 @@ def _too_few(guessing: Guessing) -> str:
 
 def _by_luck(guessing: Guessing) -> str:
     """Return how many scores lie above guessing, if none does after the correction for all of them."""
-    # Of many scores some beat guessing by luck; only the correction for all of them tells these
-    # from skill.
     beat = "beats" if guessing.beating == 1 else "beat"
     needed = _needed(guessing)
     needs = f" (needs {needed})" if needed else ""
@@ -168,10 +163,8 @@ def reversal_sentence(reversal: Reversal) -> str:
     start = reversal.start
     end = reversal.end
     questions = counted(end.n, "question")
-    # An item that one protocol can't score is left out of its test, so the counts may differ.
     if start.n != end.n:
         questions = f"{start.n:,} and {questions}"
-    # McNemar's exact test knows right and wrong only; shares of ties take the sign-flip test.
     test = "McNemar"
     if any(contest.test.by_tie or not contest.test.exact for contest in (start, end)):
         test = "paired sign-flip"
@@ -293,7 +286,6 @@ def _spread(numbers: Numbers) -> str:
     if low == high:
         every = protocols(numbers.count, numbers.grouped)
         return f"{model} scores {low} % on {items} under all {every}."
-    # Rows of groups, and protocols that skip items, compare different questions too.
     ways = "the protocol"
     if numbers.grouped or numbers.items[0] != numbers.items[1]:
         ways = "the protocol and the questions"

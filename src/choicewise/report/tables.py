@@ -167,8 +167,8 @@ def _range_table(run: _RunRows) -> Table:
         guess_count = sum(id(row) in no_better for row in line)
         cells.append([name, _value_span(line), _median(line), len(protocols), guess_count])
     return Table(
-        "ranges",
-        f"{run.title}, {_items(rows)}, {counted(len(_known(rows)), 'number')}",
+        name="ranges",
+        title=f"{run.title}, {_items(rows)}, {counted(len(_known(rows)), 'number')}",
         columns=[
             Column(kind),
             Column("range", "share", heading="range in %"),
@@ -223,7 +223,6 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
     for name in names:
         columns.append(Column(name, kind))
         columns.append(Column(f"{name}_of", "integer", joined=" of "))
-        # A heading breaks at spaces, so its longest word decides the width.
         longest = max(longest, *map(len, safe(name).split()))
     rows = []
     for line, values in cells.items():
@@ -232,7 +231,7 @@ def _beside(title: str, cells: Mapping[str, Mapping[str, list[Any]]], kind: str)
             row += values[name]
         rows.append(row)
     split = min(_NAMED, max(RANKED_WIDTH, longest + 2))
-    return Table("beside", title, columns=columns, rows=rows, split=split)
+    return Table(name="beside", title=title, columns=columns, rows=rows, split=split)
 
 
 def _kind(rows: Sequence[Number]) -> str:
@@ -318,8 +317,8 @@ def _average_table(averages: Sequence[Average]) -> Table:
         columns.append(Column(f"{name}_items", "count", joined=" of ", closed=")"))
     columns += _MEANS
     return Table(
-        "average",
-        f"{first.suite}{selection}: values in % and their mean{state}",
+        name="average",
+        title=f"{first.suite}{selection}: values in % and their mean{state}",
         columns=columns,
         rows=[_average_row(average) for average in averages],
         notes=_notes(averages),
@@ -450,7 +449,7 @@ def _number_table(run: _RunRows, has_models: bool, ids: bool, width: int) -> Tab
     if is_stacked:
         hidden |= {"uniform", "if calibrated", "group", "metric", "warnings", "ids"}
     columns = number_columns(first.share)
-    table = Table("numbers", title, columns=columns, rows=cells, notes=notes)
+    table = Table(name="numbers", title=title, columns=columns, rows=cells, notes=notes)
     table = without_columns(table, hidden)
     if ids:
         return table
@@ -599,7 +598,6 @@ def _first(words: Sequence[str], room: int) -> str:
 
 def _is_unbounded(row: Number) -> bool:
     """Tell if it is unknown what rounding does to the value."""
-    # Rounding may change one generated token and all after it, which no bound covers.
     is_text = row.answers is not None and not row.cut
     return row.counts.n > 0 and (math.isnan(row.bounds.low) or is_text)
 
@@ -633,7 +631,7 @@ def _rank_table(title: str, rows: Sequence[Number], kind: str) -> Table:
         for model in models:
             values += ranked_cells(line.get(model))
         cells.append(values)
-    return Table("ranks", title, columns=columns, rows=cells, split=RANKED_WIDTH)
+    return Table(name="ranks", title=title, columns=columns, rows=cells, split=RANKED_WIDTH)
 
 
 def ranked_columns(title: str, kind: str) -> list[Column]:
@@ -746,7 +744,6 @@ def _numeric_lines(rows: Sequence[Number]) -> list[str]:
     """Return what the ranges that rounding allows mean, if there are any."""
     noise = 0.0
     for row in rows:
-        # The range of cut answers is not one of rounding.
         if row.bounds.low < row.bounds.high and not row.cut:
             noise = max(noise, row.bounds.noise or 0.0)
     has_dashes = any(map(_is_unbounded, rows))
@@ -774,7 +771,6 @@ def _bound_lines(rows: Sequence[Number]) -> Iterator[str]:
     if any(row.cut for row in rows):
         yield "cut answers: numeric is the range over all possible endings"
     for row in rows:
-        # Standard errors over few clusters are too small.
         if row.interval.name == "clustered" and row.counts.n and math.isnan(row.interval.low):
             yield (
                 f"95 % interval: none with fewer than {FEWEST} subjects, as it would be too small"
@@ -901,7 +897,7 @@ def trial_table(name: str, title: str, trials: list[dict[str, Any]], note: str) 
     for trial in trials:
         remark = f"refused: {trial['refused']}" if trial["refused"] else "taken"
         rows.append((trial["rung"], trial["difference"], remark))
-    return Table("trials", title, columns=noise_columns(name), rows=rows, notes=[note])
+    return Table(name="trials", title=title, columns=noise_columns(name), rows=rows, notes=[note])
 
 
 def noise_columns(name: str) -> list[Column]:

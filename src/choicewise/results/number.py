@@ -89,7 +89,7 @@ SERIOUS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Hold evidence for or against one number.  Shares of 1; NaN if unknown.
+    """What speaks for or against one number.  Shares of 1; NaN where not known.
 
     ``chance``: expected accuracy of guessing.  ``guessing_p``: how likely guessing is as good as
     this number alone, of a sample as of questions without end.  ``predictions``: a digest that

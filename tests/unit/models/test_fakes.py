@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choicewise.errors import ModelError
-from choicewise.models.fake import FAKES, HashModel, Oracle
+from choicewise.models.fake import FAKES, AntiOracle, HashModel, Oracle
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
 from choicewise.questions import Generation, Ids, Span
@@ -66,7 +66,7 @@ def test_hash_model_adds_up(context: str, first: str, second: str) -> None:
 def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold: int) -> None:
     """By sum, by mean and against a null context: the right choice wins with the one and loses with the other."""
     gold %= len(choices)
-    for model, sign in ((Oracle(), 1), (Oracle(prefers=False), -1)):
+    for model, sign in ((Oracle(), 1), (AntiOracle(), -1)):
         sums = np.asarray(
             [total(model, context, choice, index == gold) for index, choice in enumerate(choices)]
         )
@@ -80,7 +80,7 @@ def test_oracle_and_anti_oracle_are_sure(context: str, choices: list[str], gold:
 
 def test_oracle_and_anti_oracle_generate_answers() -> None:
     prompt = Generation(ids("Answer:"), 2, right=ids(" B and more"), wrong=ids(" C"))
-    for model, text in ((Oracle(), " B"), (Oracle(prefers=False), " C")):
+    for model, text in ((Oracle(), " B"), (AntiOracle(), " C")):
         ((index, made),) = model.answer([prompt])
         assert index == 0
         assert model.tokenizer.decode(made.tokens) == text
@@ -91,7 +91,7 @@ def test_oracle_and_anti_oracle_generate_answers() -> None:
 def test_fakes_end_before_the_token_that_completes_a_stop(
     context: str, start: int, size: int
 ) -> None:
-    for model in (HashModel(), Oracle(), Oracle(prefers=False)):
+    for model in (HashModel(), Oracle(), AntiOracle()):
         generation = Generation(
             ids(context), 60, right=ids("a few words\nand more"), wrong=ids("others")
         )

@@ -306,13 +306,6 @@ def test_two_hundred_models_are_drawn() -> None:
     assert drawn(lanes.ranks_spec(lanes.ranks_values(rows))).tag.endswith("svg")
 
 
-def test_the_least_number_is_named_behind_it_if_it_was_chosen_and_has_no_room_before() -> None:
-    rows = table({"m": {"p": 0.5, "a-long-name-of-a-protocol": 0.02}})
-    for chosen, sides in ((["a-long-name-of-a-protocol"], ["after"]), ([], [])):
-        names = of_kind(strip.values(rows, chosen), "name")
-        assert [name["side"] for name in names if name["label"].startswith("a-long")] == sides
-
-
 @pytest.mark.costly("ten thousand numbers are drawn")
 def test_ten_thousand_numbers_are_drawn() -> None:
     assert len(dots(drawn(strip.spec(strip.values(moving(1, 10_000, 0, 1, 101)))))) == 10_000

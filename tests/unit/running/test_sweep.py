@@ -13,7 +13,7 @@ from choicewise.cli.commands import invoke
 from choicewise.cli.run import INCOMPLETE
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageError
-from choicewise.models.fake import FAKES
+from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.page.study import read_study
 from choicewise.results.run import open_run
 from choicewise.results.sweep import one_run, run_folders
@@ -49,6 +49,7 @@ def trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every model that is loaded, and every dataset that is opened, from now on."""
     seen: list[str] = []
+    models = {"fake:hash": HashModel, "fake:oracle": Oracle, "fake:anti-oracle": AntiOracle}
 
     def load(name: str, **options: Any) -> Any:
         seen.append(name)
@@ -56,7 +57,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise ModelError("it has no weights")
         if name == "burning":
             raise MemoryError("out of memory")
-        return FAKES[name]()
+        return models[name]()
 
     def open_it(source: Source, progress: object = None) -> Dataset:
         seen.append(source.name)

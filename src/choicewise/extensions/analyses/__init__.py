@@ -121,7 +121,7 @@ class SampleEstimator(Estimator):
 
 
 class ProbabilityStatistic(Statistic):
-    """Keep the probabilities that the page and two charts show."""
+    """What a page and two charts show of probabilities."""
 
     name = "probabilities"
     summary = "the chain of metrics and the calibration of the headlines of letters and of texts"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.agreement import CAUSES, Agreement, agreement
 from choicewise.results.run import Run
 from choicewise.table import Column, Table
 
-PAIRS = (
+PAIRS: Final = (
     Column("left", heading="retrievals"),
     Column("right", joined=", "),
     Column("n", "count"),
@@ -29,7 +29,7 @@ PAIRS = (
     Column("decided", "names", heading="otherwise"),
 )
 
-WORST = (
+WORST: Final = (
     Column("item"),
     Column("choice", "count", joined=" "),
     Column("text", "excerpt"),
@@ -41,7 +41,7 @@ WORST = (
     Column("cause"),
 )
 
-COUNTS = (
+COUNTS: Final = (
     Column("left"),
     Column("right"),
     Column("of"),
@@ -58,7 +58,7 @@ def run_tables(run: Run) -> Iterator[Table]:
     pairs = agreement(run)
     if not pairs:
         advice = "no two protocols retrieve the same texts in different ways; try options/quoted"
-        yield Table("agreement", f"{run.folder}: {advice}", facts=facts)
+        yield Table(name="agreement", title=f"{run.folder}: {advice}", facts=facts)
         return
     # Only causes that are met are explained below the table.
     causes: set[str] = set()
@@ -69,8 +69,8 @@ def run_tables(run: Run) -> Iterator[Table]:
     )
     meanings = [f"{cause}: {meaning}" for cause, meaning in CAUSES.items() if cause in causes]
     yield Table(
-        "agreement",
-        f"{run.folder}: retrievals of the same options, differences of their sums in nats",
+        name="agreement",
+        title=f"{run.folder}: retrievals of the same options, differences of their sums in nats",
         columns=PAIRS,
         rows=[_pair_row(pair) for pair in pairs],
         notes=[beyond, *meanings],
@@ -78,10 +78,14 @@ def run_tables(run: Run) -> Iterator[Table]:
     )
     worst = _worst_rows(pairs)
     if worst:
-        yield Table("worst", "where they differ most", columns=WORST, rows=worst)
+        yield Table(name="worst", title="where they differ most", columns=WORST, rows=worst)
     if causes:
         yield Table(
-            "causes", "how often each cause is met", columns=COUNTS, rows=_counts(pairs), data=True
+            name="causes",
+            title="how often each cause is met",
+            columns=COUNTS,
+            rows=_counts(pairs),
+            data=True,
         )
 
 

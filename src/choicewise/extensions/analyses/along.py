@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from choicewise.scoring.portion import ObservedPortion
 # and not by who was counted.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Hold the answers of all items after a ``share`` of each thought, or within a budget of
     ``tokens``.
@@ -48,7 +49,7 @@ class Point:
     open: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turns:
     """Count the items whose answer changes along the thought, by its credit before and after the
     whole thought.
@@ -68,7 +69,7 @@ class Turns:
         return self.gained + self.lost + self.other + self.back
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlongThought:
     """Hold the answers along the thoughts of ``n`` items under one protocol.
 
@@ -113,7 +114,7 @@ def along_thoughts(run: Run) -> list[AlongThought]:
     return thoughts
 
 
-BUDGETS = 10
+BUDGETS: Final = 10
 """The greatest number of budgets."""
 
 _THOUGHTS = Column("thoughts", compute=ObservedPortion.thoughts)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
-from choicewise.extensions.analyses.along import AlongThought, along_thoughts
+from choicewise.extensions.analyses.along import AlongThought, Point, along_thoughts
 from choicewise.results.run import Run
-from choicewise.table import KINDS, Column, Table, row_of
+from choicewise.table import KINDS, Column, Table
 from choicewise.util.text import counted, percent
 
-ENDED = {"itself": "that the model ended", "limit": "closed at their limit"}
+ENDED: Final = {"itself": "that the model ended", "limit": "closed at their limit"}
 """How thoughts ended, in words."""
 
-_ANSWERS = (
+_ANSWERS: Final = (
     Column("accuracy", "share", heading="right %"),
     Column("accuracy_low", "share", heading="95 % interval"),
     Column("accuracy_high", "share", joined=" – "),
@@ -31,14 +31,14 @@ _ANSWERS = (
     ),
 )
 
-SHARES = (
+SHARES: Final = (
     Column("share", "share", heading="after %"),
     Column("tokens", "tokens", meaning="the median after this share"),
     Column("spent", "tokens", data=True),
     *_ANSWERS,
 )
 
-BUDGETS = (
+BUDGETS: Final = (
     Column("tokens", "tokens", heading="within tokens"),
     Column(
         "spent",
@@ -57,8 +57,8 @@ def run_tables(run: Run) -> Iterator[Table]:
     # A table without rows tells programs that the analysis ran, and people how to get one.
     if not thoughts:
         yield Table(
-            "along",
-            f"{run.folder}: no protocol asks along thoughts; run one of letters with "
+            name="along",
+            title=f"{run.folder}: no protocol asks along thoughts; run one of letters with "
             "@chat=message,reading=along-thought,new_tokens=1024, on a model that thinks",
             facts=facts,
         )
@@ -72,6 +72,7 @@ def along_tables(subject: str, along: AlongThought, run_facts: dict[str, Any]) -
     ``subject``: the beginning of the title. ``run_facts``: facts of the run, for programs.
     """
     title = f"{subject}: {counted(along.n, 'thought')} {ENDED[along.ended]}, {along.protocol}"
+    rows = [[point.share, point.tokens, point.spent, *_answers(point)] for point in along.points]
     facts = {
         **run_facts,
         "protocol": along.protocol,
@@ -89,21 +90,28 @@ def along_tables(subject: str, along: AlongThought, run_facts: dict[str, Any]) -
         "turns": asdict(along.turns),
     }
     yield Table(
-        "along",
-        title,
+        name="along",
+        title=title,
         columns=SHARES,
-        rows=[row_of(point, SHARES) for point in along.points],
+        rows=rows,
         notes=along_lines(along),
         facts=facts,
     )
     if along.budgets:
+        rows = [[point.tokens, point.spent, *_answers(point)] for point in along.budgets]
         yield Table(
-            "along-budgets",
-            f"{title}, within budgets",
+            name="along-budgets",
+            title=f"{title}, within budgets",
             columns=BUDGETS,
-            rows=[row_of(point, BUDGETS) for point in along.budgets],
+            rows=rows,
             facts=run_facts,
         )
+
+
+def _answers(point: Point) -> list[float]:
+    accuracy = [point.accuracy, point.accuracy_low, point.accuracy_high]
+    probability = [point.probability, point.probability_low, point.probability_high]
+    return [*accuracy, *probability, point.open]
 
 
 tokens = KINDS["tokens"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,10 @@ from choicewise.util.text import are, counted, listed
 # wrong key, two right answers, or a fault of its format. The protocols under which it is bad, and
 # the item itself, say which of these.
 
-FEWEST = 10
+FEWEST: Final = 10
 """Models from which on items are judged: of fewer, a correlation says nothing."""
 
-LEVEL = 0.05
+LEVEL: Final = 0.05
 """How often an item that is unrelated to all others comes out bad under one protocol, at most."""
 
 
@@ -112,7 +113,7 @@ def _spread_out(values: Floats, items: Integers, count: int) -> Floats:
     return every
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Hold the :class:`ItemStatistics` of an item under one protocol, ``right`` in the unit of the
     metric.
@@ -128,7 +129,7 @@ class Judgement:
     bad: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BadItem:
     """Describe an item that is bad under a protocol, with a judgement of every protocol that can
     judge it.
@@ -149,7 +150,7 @@ class BadItem:
         return min(bad, key=lambda judgement: judgement.rest)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConstantItem:
     """Describe an item with one credit of all models under every protocol, of which nothing can be
     said.
@@ -163,7 +164,7 @@ class ConstantItem:
     right: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """Hold what the runs of many models on one dataset say of its items.
 
@@ -189,7 +190,7 @@ class Audit:
         return [item for item in self.bad if item.verdict == verdict]
 
 
-VERDICTS = {
+VERDICTS: Final = {
     "all": "bad under every protocol: a wrong key, or several right answers",
     "one": "bad under one protocol and good under every other: a fault of its format",
     "some": "bad under some protocols",
@@ -444,12 +445,12 @@ def _questions(runs: Sequence[Summary], wanted: set[str]) -> dict[str, str]:
     return questions
 
 
-_ADVICE = (
+_ADVICE: Final = (
     f"item statistics need the runs of {FEWEST} or more models on the same data: "
     "evaluate or import more of them"
 )
 
-_ROUNDING = 1e-12
+_ROUNDING: Final = 1e-12
 """Credits that differ by no more are equal."""
 
 
@@ -493,16 +494,16 @@ def _covariance_with_others(deviations: Floats) -> Floats:
     return np.asarray((deviations * others).sum(axis=0), dtype=np.float64)
 
 
-PAIRS = 50_000
+PAIRS: Final = 50_000
 """Pairs of items for which isotonic fits are computed, about; of more, other items are drawn."""
 
-FEWEST_OTHERS = 50
+FEWEST_OTHERS: Final = 50
 """Other items that are drawn for each item, at least."""
 
-_ITEMS_AT_ONCE = 512
+_ITEMS_AT_ONCE: Final = 512
 """Items whose products with all others are computed together."""
 
-_CELLS_AT_ONCE = 2_000_000
+_CELLS_AT_ONCE: Final = 2_000_000
 """Numbers in the arrays of fits that are computed together."""
 
 

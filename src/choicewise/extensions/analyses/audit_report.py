@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.audit import (
     LEVEL,
     VERDICTS,
     Audit,
     BadItem,
+    Judgement,
     audit,
 )
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.outcomes import Summary
-from choicewise.table import Column, Share, Table, row_of
+from choicewise.table import Column, Share, Table
 from choicewise.util.text import counted, listed
 
-ITEM = (
+ITEM: Final = (
     Column("item"),
     Column("subject", optional=True),
     Column("question", "excerpt"),
 )
 
-BAD = (
+BAD: Final = (
     *ITEM,
     Column("right", "number"),
     Column(
@@ -39,7 +40,7 @@ BAD = (
     Column("verdict", data=True),
 )
 
-JUDGEMENTS = (
+JUDGEMENTS: Final = (
     Column("item"),
     Column("protocol"),
     Column("metric"),
@@ -51,9 +52,9 @@ JUDGEMENTS = (
     Column("bad"),
 )
 
-CONSTANT = (*ITEM, Column("right", "number"))
+CONSTANT: Final = (*ITEM, Column("right", "number"))
 
-_COUNTED = {
+_COUNTED: Final = {
     "all": "bad under every protocol",
     "one": "under one only",
     "some": "under some",
@@ -61,7 +62,7 @@ _COUNTED = {
 }
 """Verdict → the words behind the number of items."""
 
-_NAMES = {
+_NAMES: Final = {
     "all": "bad-under-all",
     "one": "bad-under-one",
     "some": "bad-under-some",
@@ -89,24 +90,36 @@ def audit_tables(report: Audit) -> Iterator[Table]:
         items = report.verdicts(verdict)
         if items:
             rows = [_bad_row(item) for item in items]
-            yield Table(_NAMES[verdict], meaning, columns=BAD, rows=rows, notes=[_CHANCE])
+            yield Table(
+                name=_NAMES[verdict], title=meaning, columns=BAD, rows=rows, notes=[_CHANCE]
+            )
     judgements = []
     for item in report.bad:
         for judgement in item.under:
-            judgements.append([item.item, *row_of(judgement, JUDGEMENTS[1:])])
+            judgements.append(_judgement_row(item, judgement))
     yield Table(
-        "judgements", "bad items by protocol", columns=JUDGEMENTS, rows=judgements, data=True
+        name="judgements",
+        title="bad items by protocol",
+        columns=JUDGEMENTS,
+        rows=judgements,
+        data=True,
     )
-    constant = [row_of(item, CONSTANT) for item in report.constant]
+    constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
     # An item that no model gets right is hard, or its key is wrong: a reader can tell.
     never = [row[:3] for row in constant if row[3] == 0]
     if never:
         title = f"wrong with every model, so look at the key: {counted(len(never), 'item')}"
-        yield Table("never-right", title, columns=ITEM, rows=never)
-    yield Table("constant", "the same with every model", columns=CONSTANT, rows=constant, data=True)
+        yield Table(name="never-right", title=title, columns=ITEM, rows=never)
+    yield Table(
+        name="constant",
+        title="the same with every model",
+        columns=CONSTANT,
+        rows=constant,
+        data=True,
+    )
 
 
-_CHANCE = (
+_CHANCE: Final = (
     "bad: all three below 0, item-rest significantly; of items that have nothing to do with "
     f"ability up to {LEVEL:.0%} "
     "are so by chance: read the item"
@@ -130,8 +143,11 @@ def _summary(report: Audit) -> Table:
         "judged": report.judged,
     }
     return Table(
-        "audit",
-        f"{report.dataset} {report.data}: {judged} under {protocols}; {', '.join(_counts(report))}",
+        name="audit",
+        title=(
+            f"{report.dataset} {report.data}: {judged} under {protocols}; "
+            f"{', '.join(_counts(report))}"
+        ),
         notes=[*_doubts(report), *_constant(report)],
         facts=facts,
     )
@@ -182,4 +198,10 @@ def _bad_row(item: BadItem) -> list[Any]:
     row: list[Any] = [item.item, item.subject or None, item.question]
     row += [right, worst.rest, worst.scale, worst.isotonic]
     row += [names, item.verdict]
+    return row
+
+
+def _judgement_row(item: BadItem, judgement: Judgement) -> list[Any]:
+    row: list[Any] = [item.item, judgement.protocol, judgement.metric, judgement.right]
+    row += [judgement.models, judgement.rest, judgement.scale, judgement.isotonic, judgement.bad]
     return row

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.report.comparison import change_text
-from choicewise.results.ladder import Effect, main_effects
+from choicewise.results.ladder import Effect, Spread, main_effects
 from choicewise.results.outcomes import outcomes_of
 from choicewise.results.run import Run
-from choicewise.table import Column, Table, row_of
+from choicewise.table import Column, Table
 from choicewise.util.text import counted
 
-_SPREAD = (
+_SPREAD: Final = (
     Column("mean", "points"),
     Column("sd", "share"),
     Column("low", "points", heading="lowest"),
@@ -20,13 +20,13 @@ _SPREAD = (
     Column("pairs", "count"),
 )
 
-AXES = (
+AXES: Final = (
     Column("axis"),
     Column("absolute", "share", heading="size", meaning="mean absolute change"),
     *_SPREAD,
 )
 
-CHANGES = (
+CHANGES: Final = (
     Column("axis", data=True),
     Column("change", "names"),
     Column("axes", "names", data=True),
@@ -35,7 +35,7 @@ CHANGES = (
     *_SPREAD,
 )
 
-PAIRS = (
+PAIRS: Final = (
     Column("axis"),
     Column("change", "names"),
     Column("start"),
@@ -71,12 +71,10 @@ def effects_tables(effects: Sequence[Effect], facts: dict[str, str]) -> Iterator
     if min(counts) < max(counts):
         items = f"{min(counts)} to {max(counts)} items"
     yield Table(
-        "effects",
-        f"{facts['model']} on {facts['dataset']}: what one axis changes, in points, of {items}",
+        name="effects",
+        title=f"{facts['model']} on {facts['dataset']}: what one axis changes, in points, of {items}",
         columns=AXES,
-        rows=[
-            [effect.axis, effect.absolute, *row_of(effect.spread, _SPREAD)] for effect in effects
-        ],
+        rows=[[effect.axis, effect.absolute, *_spread(effect.spread)] for effect in effects],
         notes=[
             "pairs of protocols that differ in this axis alone, or in axes that only change "
             "together"
@@ -84,8 +82,8 @@ def effects_tables(effects: Sequence[Effect], facts: dict[str, str]) -> Iterator
         facts=facts,
     )
     rows = list(_change_rows(effects))
-    yield Table("changes", "by change of value", columns=CHANGES, rows=rows)
-    yield Table("pairs", "by pair of protocols", columns=PAIRS, rows=pairs, data=True)
+    yield Table(name="changes", title="by change of value", columns=CHANGES, rows=rows)
+    yield Table(name="pairs", title="by pair of protocols", columns=PAIRS, rows=pairs, data=True)
 
 
 def _change_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
@@ -95,7 +93,7 @@ def _change_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
             axes = [axis.axis for axis in change.axes]
             left = [axis.left for axis in change.axes]
             right = [axis.right for axis in change.axes]
-            yield [effect.axis, names, axes, left, right, *row_of(change.spread, _SPREAD)]
+            yield [effect.axis, names, axes, left, right, *_spread(change.spread)]
 
 
 def _pair_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
@@ -104,3 +102,7 @@ def _pair_rows(effects: Sequence[Effect]) -> Iterator[list[Any]]:
             names = [change_text(axis) for axis in change.axes]
             for pair in change.pairs:
                 yield [effect.axis, names, pair.start, pair.end, pair.change, pair.n]
+
+
+def _spread(spread: Spread) -> list[float]:
+    return [spread.mean, spread.sd, spread.low, spread.high, spread.pairs]

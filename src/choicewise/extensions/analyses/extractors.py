@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,11 @@ from choicewise.scoring.portion import ObservedPortion
 # of them and B to the next. How far they are apart on a run is how much of its number the rule
 # alone makes.
 
-LETTER_RULES = ("letter-match", *EXTRACTIONS)
+LETTER_RULES: Final = ("letter-match", *EXTRACTIONS)
 """Decisions that read an option's letter in generated text."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleReading:
     """Describe what one rule reads in the texts.
 
@@ -48,7 +48,7 @@ class RuleReading:
     ci_high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RulePair:
     """Describe how two rules agree, by Cohen's ``kappa`` and by the share of texts in which both
     find the ``same``.
@@ -62,7 +62,7 @@ class RulePair:
     kappa: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DisputedItem:
     """Describe an item in whose text two rules find different options.
 
@@ -85,7 +85,7 @@ class DisputedItem:
         return 2 * most - counts.total()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractorsReport:
     """Hold what the rules read in the ``n`` texts of one prompt.
 
@@ -143,12 +143,11 @@ def cohen_kappa(left: Integers, right: Integers) -> float:
     if by_chance == 1:
         return math.nan
     observed = float(np.mean(left == right))
-    # Of -0.0 no sign is left.
-    return (observed - float(by_chance)) / (1 - float(by_chance)) + 0.0
+    return (observed - float(by_chance)) / (1 - float(by_chance))
 
 
-_START = 60
-_END = 120
+_START: Final = 60
+_END: Final = 120
 """Characters at the ends of a long text that are kept of a disputed item."""
 
 _Excerpts = npt.NDArray[Any]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.extractors import (
     DisputedItem,
     ExtractorsReport,
+    RulePair,
     RuleReading,
     extractors,
 )
 from choicewise.results.run import Run
-from choicewise.table import Column, Table, row_of
+from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed, percent
 
-RULES = (
+RULES: Final = (
     Column("alike", "count", heading=""),
     Column("rule"),
     Column("read", "share", heading="read %"),
@@ -26,14 +27,14 @@ RULES = (
     Column("protocols", "names", heading="decides"),
 )
 
-PAIRS = (
+PAIRS: Final = (
     Column("left", heading="rule"),
     Column("right", heading="other rule"),
     Column("same", "share", heading="read alike %", meaning="no option is an answer, too"),
     Column("kappa", "correlation", heading="Cohen's kappa"),
 )
 
-DISPUTED = (
+DISPUTED: Final = (
     Column("item"),
     Column("right"),
     Column("read", "names", heading="read by rules"),
@@ -41,7 +42,7 @@ DISPUTED = (
     Column("end", "excerpt", joined=" […] "),
 )
 
-READINGS = (
+READINGS: Final = (
     Column("item"),
     Column("letter", meaning="empty if the rules read no option"),
     Column("rules", "names"),
@@ -58,7 +59,7 @@ def run_tables(run: Run) -> Iterator[Table]:
             f"{run.folder}: no protocol reads a letter in generated text; try "
             "options/free-simple-evals"
         )
-        yield Table("rules", title, facts={"run": str(run.folder)})
+        yield Table(name="rules", title=title, facts={"run": str(run.folder)})
     for report in reports:
         yield from extractor_tables(str(run.folder), report)
 
@@ -72,10 +73,10 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
     numbers = _numbers(report)
     rules = sorted(report.rules, key=lambda rule: numbers[rule.rule])
     yield Table(
-        "rules",
-        title,
+        name="rules",
+        title=title,
         columns=RULES,
-        rows=[[numbers[rule.rule], *row_of(rule, RULES[1:])] for rule in rules],
+        rows=[_rule_row(rule, numbers) for rule in rules],
         notes=[
             _range(report.rules),
             "rules with one number read the same in every text; a text in which a rule reads no "
@@ -91,9 +92,12 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
     )
     if report.n:
         pairs = sorted(report.pairs, key=lambda pair: pair.same)
-        rows = [row_of(pair, PAIRS) for pair in pairs]
+        rows = [[pair.left, pair.right, pair.same, _kappa(pair)] for pair in pairs]
         yield Table(
-            "rule-pairs", "how far the rules agree, the least first", columns=PAIRS, rows=rows
+            name="rule-pairs",
+            title="how far the rules agree, the least first",
+            columns=PAIRS,
+            rows=rows,
         )
     if report.disputed:
         yield from _disputes(report)
@@ -115,6 +119,12 @@ def _numbers(report: ExtractorsReport) -> Mapping[str, int]:
     return {rule: 1 + firsts.index(first_rule) for rule, first_rule in first.items()}
 
 
+def _rule_row(rule: RuleReading, numbers: Mapping[str, int]) -> list[Any]:
+    number = numbers[rule.rule]
+    interval = [rule.ci_low, rule.ci_high]
+    return [number, rule.rule, rule.read, rule.accuracy, *interval, rule.protocols]
+
+
 def _range(rules: Sequence[RuleReading]) -> str:
     values = [rule.accuracy for rule in rules if not math.isnan(rule.accuracy)]
     if not values:
@@ -125,6 +135,10 @@ def _range(rules: Sequence[RuleReading]) -> str:
     )
 
 
+def _kappa(pair: RulePair) -> float:
+    return pair.kappa + 0.0  # of -0.0 no sign is left
+
+
 def _disputes(report: ExtractorsReport) -> Iterator[Table]:
     notes = []
     if report.partly:
@@ -132,8 +146,8 @@ def _disputes(report: ExtractorsReport) -> Iterator[Table]:
             f"read by some rules, with no second option: {counted(report.partly, 'more text')}"
         )
     yield Table(
-        "disputed",
-        f"in dispute: {counted(len(report.disputed), 'item')} of {report.n:,}",
+        name="disputed",
+        title=f"in dispute: {counted(len(report.disputed), 'item')} of {report.n:,}",
         columns=DISPUTED,
         rows=[_dispute_row(item) for item in report.disputed],
         notes=notes,
@@ -142,7 +156,9 @@ def _disputes(report: ExtractorsReport) -> Iterator[Table]:
     for item in report.disputed:
         for letter, rules in item.read.items():
             readings.append([item.item, letter, rules])
-    yield Table("readings", "what each rule reads", columns=READINGS, rows=readings, data=True)
+    yield Table(
+        name="readings", title="what each rule reads", columns=READINGS, rows=readings, data=True
+    )
 
 
 def _dispute_row(item: DisputedItem) -> list[Any]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Final
 
 import numpy as np
 
@@ -22,16 +23,16 @@ from choicewise.scoring.decide import choice_distribution
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats
 
-DRAWS = 2000
+DRAWS: Final = 2000
 """Samples of the bootstrap over cases."""
 
-_ROUNDING = 1e-9
+_ROUNDING: Final = 1e-9
 """Difference up to which two probabilities are the same."""
 
 
 # A predictor that gives every choice the same probability changes hardly at all and knows nothing,
 # so that each figure stands beside the uniform predictor's, and beside the accuracy.
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rate:
     """Hold a mean over items, its 95 % interval by a bootstrap over cases, and the mean of a
     uniform predictor.
@@ -43,7 +44,7 @@ class Rate:
     uniform: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """Hold what one check measured of ``n`` items.
 
@@ -66,7 +67,7 @@ class Check:
     constant: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NoneOfThese:
     """Hold the mean probability of "None of these" beside the right option (``added``) and in its
     place.
@@ -76,7 +77,7 @@ class NoneOfThese:
     for_right: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """Hold the checks of ``protocol`` and its ``accuracy`` on its ``n`` items; a uniform predictor
     has ``uniform``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.invariance import Check, Panel, measure_of, panels
 from choicewise.protocols.panel import CHECKS
@@ -12,7 +12,7 @@ from choicewise.results.run import Run
 from choicewise.table import Column, Table
 from choicewise.util.text import counted, percent
 
-COLUMNS = (
+COLUMNS: Final = (
     Column("check", heading="changed"),
     Column("n", "count", heading="items"),
     Column(
@@ -49,7 +49,7 @@ def run_tables(run: Run) -> Iterator[Table]:
     panels_of_run = panels(run)
     if not panels_of_run:
         advice = "no protocol was run with changes; run its panel, or one change: @prepare=reversed"
-        yield Table("invariance", f"{run.folder}: {advice}", facts=facts)
+        yield Table(name="invariance", title=f"{run.folder}: {advice}", facts=facts)
     for panel in panels_of_run:
         title = (
             f"{run.folder}: the same questions, changed; {panel.protocol}: "
@@ -72,8 +72,8 @@ def panel_table(title: str, panel: Panel, run_facts: dict[str, Any]) -> Table:
     for check in panel.checks:
         notes.append(_meaning(panel.kind, check.check))
     return Table(
-        "invariance",
-        title,
+        name="invariance",
+        title=title,
         columns=columns,
         rows=[_row(check) for check in panel.checks],
         notes=notes,

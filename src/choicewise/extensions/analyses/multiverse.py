@@ -5,9 +5,8 @@ chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -42,7 +41,7 @@ from choicewise.scoring.significance import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSpread:
     """Hold the accuracies (means over items) of one model on one dataset over its ``protocols``
     protocols.
@@ -64,7 +63,7 @@ class ScoreSpread:
     duplicates: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
     """Hold one protocol's verdict on two models.
 
@@ -82,7 +81,7 @@ class Contest:
     duplicates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Duel:
     """Compare two models on one dataset under every distinct protocol that both were measured with."""
 
@@ -124,7 +123,7 @@ class Duel:
         return left, right
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankAgreement:
     """Hold Kendall's τ-b between two protocols' rankings of ``models`` models; NaN if one has equal
     values only.
@@ -136,7 +135,7 @@ class RankAgreement:
     models: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Multiverse:
     """Hold the spread of every model, every pair of models, and how protocols agree about their
     order.
@@ -149,15 +148,21 @@ class Multiverse:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Hold the outcomes and the rows of a run whose numbers are shares of 1."""
+    """Hold the outcomes and the rows of a run whose numbers are shares of 1.
+
+    ``by_digest``: digest of a protocol → its outcome. ``firsts``: digest → that of the first
+    protocol that it can't differ from.
+    """
 
     outcomes: Outcomes
     rows: Sequence[Number]
+    by_digest: Mapping[str, Outcome]
+    firsts: Mapping[str, str]
 
-    @cached_property
-    def by_digest(self) -> dict[str, Outcome]:
-        """Return the outcome of each protocol by its digest."""
-        return {outcome.protocol.digest: outcome for outcome in self.outcomes.outcomes}
+    @classmethod
+    def of(cls, outcomes: Outcomes, rows: Sequence[Number]) -> _Measured:
+        by_digest = {outcome.protocol.digest: outcome for outcome in outcomes.outcomes}
+        return cls(outcomes, rows, by_digest, outcomes.firsts)
 
 
 def multiverse(runs: Sequence[Run]) -> Multiverse:
@@ -166,7 +171,7 @@ def multiverse(runs: Sequence[Run]) -> Multiverse:
     for run in runs:
         outcomes = outcomes_of(run).shares
         rows = [row for row in run.rows() if row.share and not math.isnan(row.value)]
-        measured_runs.append(_Measured(outcomes, rows))
+        measured_runs.append(_Measured.of(outcomes, rows))
         run.release()
     if all(len(measured.by_digest) < 2 for measured in measured_runs):
         raise UsageError(
@@ -208,7 +213,7 @@ def rank_agreement(rows: Sequence[Number]) -> list[RankAgreement]:
     return agreements
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """Hold the mean over ``n`` items of the probability of each choice, in order.
 
@@ -224,7 +229,7 @@ class Condition:
     human: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """Hold one protocol's choice probabilities under two links, averaged per condition, and their
     fit to people.
@@ -276,7 +281,7 @@ def _distinct_rows(runs: Sequence[_Measured]) -> list[Number]:
     """Return the rows without protocols that can't differ from an earlier one in any of ``runs``."""
     by_digest = runs[0].by_digest
     duplicates = set()
-    for first, *others in equivalent_groups([measured.outcomes.firsts for measured in runs]):
+    for first, *others in equivalent_groups([measured.firsts for measured in runs]):
         for digest in others:
             # Averages of one credit can differ.
             if by_digest[digest].protocol.aggregation == by_digest[first].protocol.aggregation:
@@ -291,8 +296,9 @@ def _distinct_rows(runs: Sequence[_Measured]) -> list[Number]:
 def _score_spread(measured: _Measured) -> ScoreSpread:
     by_digest = measured.by_digest
     means = {digest: mean_of_present(outcome.credit) for digest, outcome in by_digest.items()}
-    firsts = measured.outcomes.firsts
-    scored = {digest: first for digest, first in firsts.items() if not math.isnan(means[digest])}
+    scored = {
+        digest: first for digest, first in measured.firsts.items() if not math.isnan(means[digest])
+    }
     # Protocols without a number say nothing of how far numbers vary.
     groups = equivalent_groups([scored])
     distinct = [by_digest[group[0]] for group in groups]
@@ -322,7 +328,7 @@ def _score_spread(measured: _Measured) -> ScoreSpread:
 
 
 def _duel(left: _Measured, right: _Measured) -> Duel:
-    groups = equivalent_groups([left.outcomes.firsts, right.outcomes.firsts])
+    groups = equivalent_groups([left.firsts, right.firsts])
     credits = []
     for first, *_ in groups:
         credits.append(paired_credits((left.by_digest[first], right.by_digest[first]))[1])
@@ -333,11 +339,10 @@ def _duel(left: _Measured, right: _Measured) -> Duel:
     adjusted[has_p] = holm(ps[has_p])
 
     contests = []
-    signs = []
+    agreement = Agreement(left=0, right=0, even=0)
     for index, (first, *others) in enumerate(groups):
         left_credit, right_credit = credits[index]
         difference = paired_difference(left_credit, right_credit)
-        signs.append(sign_agreement(left_credit[None], right_credit[None]))
         contests.append(
             Contest(
                 protocol=left.by_digest[first].name,
@@ -348,15 +353,17 @@ def _duel(left: _Measured, right: _Measured) -> Duel:
                 duplicates=tuple(left.by_digest[digest].name for digest in others),
             )
         )
+        sign = sign_agreement(left_credit[None], right_credit[None])
+        agreement = Agreement(
+            left=agreement.left + sign.left,
+            right=agreement.right + sign.right,
+            even=agreement.even + sign.even,
+        )
     return Duel(
         left=left.outcomes.model,
         right=right.outcomes.model,
         dataset=left.outcomes.dataset,
-        agreement=Agreement(
-            left=sum(sign.left for sign in signs),
-            right=sum(sign.right for sign in signs),
-            even=sum(sign.even for sign in signs),
-        ),
+        agreement=agreement,
         contests=tuple(contests),
     )
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.multiverse import (
     Condition,
+    Contest,
     Distribution,
     Duel,
     Multiverse,
@@ -22,10 +23,10 @@ from choicewise.extensions.analyses.multiverse import (
 from choicewise.extensions.analyses.statistics import Fit
 from choicewise.results.run import Run
 from choicewise.scoring.significance import FEWEST
-from choicewise.table import Column, Table, row_of
+from choicewise.table import Column, Table
 from choicewise.util.text import are, counted, percent
 
-SPREADS = (
+SPREADS: Final = (
     Column("model"),
     Column("dataset", joined=" on "),
     Column("protocols", "count"),
@@ -41,13 +42,13 @@ SPREADS = (
     Column("unmeasured", "names", data=True),
 )
 
-ALIKE = (
+ALIKE: Final = (
     Column("model"),
     Column("dataset"),
     Column("protocols", "names"),
 )
 
-CONTESTS = (
+CONTESTS: Final = (
     Column("protocol"),
     Column("difference", "points"),
     Column("n", "count"),
@@ -56,7 +57,7 @@ CONTESTS = (
     Column("alike", "names", data=True),
 )
 
-RANKS = (
+RANKS: Final = (
     Column("left"),
     Column("right"),
     Column("tau", "correlation"),
@@ -74,8 +75,8 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     the order.
     """
     yield Table(
-        "spreads",
-        "accuracy in % over protocols (means over items)",
+        name="spreads",
+        title="accuracy in % over protocols (means over items)",
         columns=SPREADS,
         rows=[_spread_row(spread) for spread in panel.spreads],
         notes=[*_alike_notes(panel), *_unmeasured_notes(panel), *_conclusions(panel)],
@@ -84,16 +85,23 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     for spread in panel.spreads:
         for names in spread.duplicates:
             alike.append([spread.model, spread.dataset, names])
-    yield Table("alike", "protocols that can't differ here", columns=ALIKE, rows=alike, data=True)
+    yield Table(
+        name="alike", title="protocols that can't differ here", columns=ALIKE, rows=alike, data=True
+    )
     for duel in panel.duels:
         yield _duel_table(duel, panel.spreads)
-    ranks = [row_of(pair, RANKS) for pair in panel.ranks]
-    yield Table("ranks", "Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True)
+    ranks = [[pair.left, pair.right, pair.tau, pair.models] for pair in panel.ranks]
+    yield Table(
+        name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True
+    )
 
 
 def _spread_row(spread: ScoreSpread) -> list[Any]:
-    panel = row_of(spread.panel, SPREADS[4:8])
-    return [*row_of(spread, SPREADS[:4]), *panel, *row_of(spread, SPREADS[8:])]
+    panel = spread.panel
+    row: list[Any] = [spread.model, spread.dataset, spread.protocols, spread.distinct]
+    row += [panel.least, panel.median, panel.greatest, panel.flips]
+    row += [spread.lowest, spread.highest, spread.unmeasured]
+    return row
 
 
 def _alike_notes(panel: Multiverse) -> Iterator[str]:
@@ -161,10 +169,10 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
     agreement = {**asdict(duel.agreement), "share": duel.agreement.share}
     contests = sorted(duel.measured, key=lambda contest: -abs(contest.difference))
     return Table(
-        "duel",
-        f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
+        name="duel",
+        title=f"{duel.left} minus {duel.right} on {duel.dataset}, in percentage points",
         columns=CONTESTS,
-        rows=[[*row_of(contest, CONTESTS[:-1]), contest.duplicates] for contest in contests],
+        rows=[_contest_row(contest) for contest in contests],
         notes=notes,
         facts={
             "left": duel.left,
@@ -175,6 +183,12 @@ def _duel_table(duel: Duel, spreads: Sequence[ScoreSpread]) -> Table:
             "unmeasured": duel.unmeasured,
         },
     )
+
+
+def _contest_row(contest: Contest) -> list[Any]:
+    row: list[Any] = [contest.protocol, contest.difference, contest.n]
+    row += [contest.p, contest.p_holm, contest.duplicates]
+    return row
 
 
 def _unshared(duel: Duel, spreads: Sequence[ScoreSpread]) -> list[str]:
@@ -248,8 +262,8 @@ def distribution_table(distribution: Distribution) -> Table:
         notes.append(f"fit to people: softmax {_fit(softmax)}; winner {_fit(winner)}")
     of_data = f"{distribution.model} on {distribution.dataset}: {distribution.protocol}"
     return Table(
-        "distribution",
-        f"{of_data}, softmax at temperature {distribution.temperature:g}",
+        name="distribution",
+        title=f"{of_data}, softmax at temperature {distribution.temperature:g}",
         columns=columns,
         rows=rows,
         notes=notes,

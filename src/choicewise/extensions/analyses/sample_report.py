@@ -90,8 +90,8 @@ def estimate_table(estimates: Sequence[SampleEstimate]) -> Table:
     """Return a row for each estimate."""
     others = max(len(estimate.others) for estimate in estimates)
     return Table(
-        "estimates",
-        "estimates for all questions from a sample of them and "
+        name="estimates",
+        title="estimates for all questions from a sample of them and "
         f"{counted(others, 'other model')} (AIPW)",
         columns=COLUMNS,
         rows=[_row(estimate) for estimate in estimates],

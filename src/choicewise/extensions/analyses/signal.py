@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Final
 
 import numpy as np
 
@@ -29,20 +30,20 @@ from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats
 from choicewise.util.text import are, counted, listed
 
-STEPS = 3
+STEPS: Final = 3
 """Checkpoints of a training run from which on there is noise, and a line over them."""
 
-MODELS = 5
+MODELS: Final = 5
 """Models from which on items are correlated with compute."""
 
-LAST = 30
+LAST: Final = 30
 """Last checkpoints whose spread is the noise, at most."""
 
-_AVERAGED = 5
+_AVERAGED: Final = 5
 """Last checkpoints whose mean stands for a training run among models."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Separation:
     """Hold the signal and the noise of a number.
 
@@ -123,7 +124,7 @@ def compute_correlations(scores: Floats, compute: Floats) -> Floats:
     return length_correlations(scores.T.ravel(), np.tile(compute, items), offsets)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Describe the training of a model by what its name says.
 
@@ -168,7 +169,7 @@ def checkpoint_of(manifest: Manifest) -> Checkpoint:
     return parse_checkpoint(str(job_name or ""), manifest.model.name, manifest.model.source)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Training:
     """Describe the checkpoints of a training run, in order.
 
@@ -222,7 +223,7 @@ def _training(name: str, checkpoints: Mapping[int, Checkpoint]) -> Training:
     return Training(name, unit, tuple(at), tuple(first_runs[value] for value in at))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Follows:
     """Hold the median and the quartiles of the items' correlations with compute.
 
@@ -237,7 +238,7 @@ class Follows:
     models: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRow:
     """Hold the signal of one protocol.
 
@@ -253,7 +254,7 @@ class SignalRow:
     chain: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """Hold the signal of all protocols on one dataset, the protocol with the most signal for its
     noise first.
@@ -321,7 +322,7 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
     )
 
 
-_UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_UNITS: Final = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _STEP = re.compile(
     r"(?<![a-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter|ba)[-_=]?(?P<number>\d+)(?P<unit>k?)(?![0-9a-z])",
     re.I,

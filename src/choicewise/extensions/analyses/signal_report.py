@@ -5,14 +5,14 @@ metrics.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.signal import Follows, Signal, SignalRow, signals
 from choicewise.results.outcomes import Summary
-from choicewise.table import Column, Table, row_of
+from choicewise.table import Column, Table
 from choicewise.util.text import counted, listed
 
-SIGNAL = (
+SIGNAL: Final = (
     Column("protocol"),
     Column("metric"),
     Column(
@@ -36,7 +36,7 @@ SIGNAL = (
     Column("chain", data=True),
 )
 
-CHAIN = (
+CHAIN: Final = (
     Column("protocol"),
     Column("metric"),
     Column("median", "correlation", heading="middle item"),
@@ -75,8 +75,11 @@ def signal_tables(report: Signal) -> list[Table]:
         )
     models = counted(len(report.models), "model")
     table = Table(
-        "signal",
-        f"{report.dataset} {report.data}: signal over {models}, noise over {listed(training_runs)}",
+        name="signal",
+        title=(
+            f"{report.dataset} {report.data}: signal over {models}, noise over "
+            f"{listed(training_runs)}"
+        ),
         columns=SIGNAL,
         rows=[_signal_row(row) for row in report.rows],
         notes=[*notes, *report.notes],
@@ -96,8 +99,12 @@ def signal_tables(report: Signal) -> list[Table]:
 
 
 def _signal_row(row: SignalRow) -> list[Any]:
-    cells = [row.protocol, row.metric, *row_of(row.separation, SIGNAL[2:8]), row.accuracy]
-    return [*cells, *_follows(row.follows), row.chain]
+    separation = row.separation
+    cells: list[Any] = [row.protocol, row.metric]
+    cells += [separation.signal, separation.noise, separation.snr, separation.se]
+    cells += [separation.models, separation.checkpoints, row.accuracy]
+    cells += [*_follows(row.follows), row.chain]
+    return cells
 
 
 def _follows(follows: Follows | None) -> list[Any]:
@@ -115,9 +122,11 @@ def _chain_table(chains: Sequence[Sequence[SignalRow]]) -> Table:
             rows.append([row.protocol, row.metric, median, low, high, items])
             models = max(models, of_models)
     return Table(
-        "chain",
-        f"how closely items follow compute, by metric: rank correlations over {models} models "
-        "of one family",
+        name="chain",
+        title=(
+            f"how closely items follow compute, by metric: rank correlations over {models} models "
+            "of one family"
+        ),
         columns=CHAIN,
         rows=rows,
         notes=[

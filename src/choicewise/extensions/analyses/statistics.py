@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from choicewise.scoring.probabilities import Judged, confidence_bins
 from choicewise.scoring.significance import centred_ranks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
     """Hold one model's accuracy over protocols; ``flips``: items with different predictions."""
 
@@ -56,7 +57,7 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """Count the protocols under which left is better, right is better, or neither."""
 
@@ -88,7 +89,7 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fit:
     """Hold the fit of probabilities to the choices of ``people`` people on ``items`` items.
 
@@ -136,7 +137,7 @@ def _pearson(left: Floats, right: Floats) -> float:
     return float((x * y).sum()) / spread
 
 
-AT_ONCE = 1 << 18
+AT_ONCE: Final = 1 << 18
 """Pairs of choices that are compared together: some 10 MB."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from choicewise.errors import UsageError
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-SUBMISSIONS = "/submissions"
+SUBMISSIONS: Final = "/submissions"
 """Where models are submitted, on a board that takes any."""
 
-LONGEST_TARGET = 4096
+LONGEST_TARGET: Final = 4096
 """Bytes of a path with its query."""
 
-HEADERS = {
+HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri "
         "'none'; "
@@ -48,8 +48,8 @@ HEADERS = {
 }
 """Of every answer that does not say otherwise."""
 
-_READING = ("GET", "HEAD")
-_COOKIE = "choicewise"
+_READING: Final = ("GET", "HEAD")
+_COOKIE: Final = "choicewise"
 
 
 class AccessMiddleware:
@@ -188,7 +188,7 @@ def _is_among(token: str, candidates: Iterable[str]) -> bool:
     return any(same_token(candidate, token) for candidate in candidates)
 
 
-AUTHENTICATE = {"www-authenticate": 'Bearer realm="choicewise"'}
+AUTHENTICATE: Final = {"www-authenticate": 'Bearer realm="choicewise"'}
 """The header of an answer that a token is missing."""
 
 
@@ -213,11 +213,6 @@ def accepts_json(request: Request) -> bool:
     return "application/json" in accepted and "text/html" not in accepted
 
 
-def wants_json(request: Request) -> bool:
-    """Check that the address ends in ``.json``, or a header wants JSON."""
-    return request.url.path.endswith(".json") or accepts_json(request)
-
-
 def bearer_tokens(request: Request) -> list[str]:
     """Return the tokens in ``Authorization`` headers."""
     tokens = []
@@ -228,8 +223,8 @@ def bearer_tokens(request: Request) -> list[str]:
     return tokens
 
 
-VARIABLE = "CHOICEWISE_TOKEN"
-SUBMIT = "CHOICEWISE_SUBMIT_TOKEN"
+VARIABLE: Final = "CHOICEWISE_TOKEN"
+SUBMIT: Final = "CHOICEWISE_SUBMIT_TOKEN"
 """The variables that hold the tokens if no file does."""
 
 
@@ -288,11 +283,11 @@ def stored_token(file: Path) -> tuple[str, bool]:
     return token, True
 
 
-SHORTEST = 16
+SHORTEST: Final = 16
 """Characters of a token; shorter ones can be guessed."""
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(?::(\d{1,5}))?")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -221,28 +221,38 @@ def open_submissions(
 def _asked(board: Path, given: Submitting) -> Asked:
     """Return how submitted models are evaluated: as the options say, or else as the runs of the board were."""
     from choicewise.bundled import BENCHMARK, PREFIX
-    from choicewise.extensions.board.library import asked_there
+    from choicewise.extensions.board.library import AskedThere, asked_there
     from choicewise.extensions.board.queue import Asked
     from choicewise.extensions.board.submission import ALLOW, LARGEST, Policy
 
     is_given = bool(given.protocol or given.data)
-    there = None
-    asked = Asked(tuple(given.protocol or ("mmlu",)), tuple(given.data or ()))
+    there = AskedThere()
+    data = tuple(given.data or ())
     if not is_given:
         there = asked_there(board)
-        asked = there or replace(asked, data=(PREFIX + BENCHMARK.name,))
+        data = there.data
+        if not there.runs:
+            data = (PREFIX + BENCHMARK.name,)
+    limit, sample, seed = given.limit, given.sample, given.seed
     # A part that was named in half would mix two selections.
-    if (given.limit, given.sample, given.seed) != (None, None, None):
-        asked = replace(asked, limit=given.limit, sample=given.sample, seed=given.seed)
+    if limit is None and sample is None and seed is None:
+        limit, sample, seed = there.limit, there.sample, there.seed
     largest = LARGEST
     if given.largest is not None:
         largest = parse_size(given.largest)
-    asked = replace(asked, policy=Policy(tuple(given.allow or ALLOW), largest))
+    asked = Asked(
+        protocols=tuple(given.protocol or there.protocols or ("mmlu",)),
+        data=data,
+        limit=limit,
+        policy=Policy(tuple(given.allow or ALLOW), largest),
+        sample=sample,
+        seed=seed,
+    )
     if not is_given:
         line = f"submitted models run under {listed(asked.protocols)}"
         if asked.data:
             line += f" on {listed(asked.data)}"
-        if there is not None:
+        if there.runs:
             line += " (from the runs in this folder)"
         tell(f"{line}; --protocol changes it")
     return asked

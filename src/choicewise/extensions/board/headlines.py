@@ -5,20 +5,20 @@ ranks of these.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.board.model import (
     Board,
     Cell,
     Column,
     Line,
+    ListedRun,
     Ranges,
-    ReadOutcomes,
     Snapshot,
     in_order,
     outcomes_under,
@@ -28,7 +28,7 @@ from choicewise.results.headline import Matrix, matrix
 from choicewise.results.outcomes import Outcomes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadlineLine:
     """Hold a model with its cells by the ids of the columns.
 
@@ -201,7 +201,9 @@ def _mean_flips(cells: Iterable[Cell]) -> tuple[float | None, float | None]:
     return fmean(flips), fmean(net)
 
 
-def mean_ranges(board: Board, ids: Sequence[str], decided: ReadOutcomes) -> Ranges:
+def mean_ranges(
+    board: Board, ids: Sequence[str], decided: Callable[[ListedRun], Outcomes | None]
+) -> Ranges:
     """Return the ranges of the ranks by the mean over the columns ``ids``, by the id of the line.
 
     ``decided`` returns what was decided of every item of a run. They are empty if a run is gone.
@@ -236,7 +238,7 @@ class MeanRanges:
     Several threads may use it.
     """
 
-    def __init__(self, decided: ReadOutcomes) -> None:
+    def __init__(self, decided: Callable[[ListedRun], Outcomes | None]) -> None:
         self._decided = decided
         self._ranges: dict[tuple[str, ...], tuple[Members, Ranges]] = {}
         self._wanted: list[tuple[str, ...]] = []
@@ -251,7 +253,7 @@ class MeanRanges:
         """Return the ranges of these columns, computed if they are not known; that can take a
         minute.
         """
-        members = members_of(board, columns)
+        members = _members(board, columns)
         with self._lock:
             remembered = self._ranges.get(columns)
         if remembered is not None and remembered[0] == members:
@@ -270,7 +272,7 @@ class MeanRanges:
         ranges_of_board = {}
         with self._lock:
             for columns, (members, ranges) in list(self._ranges.items()):
-                if members == members_of(board, columns):
+                if members == _members(board, columns):
                     ranges_of_board[columns] = ranges
                 else:
                     del self._ranges[columns]
@@ -290,7 +292,7 @@ class MeanRanges:
         return False
 
 
-_MOST = 100
+_MOST: Final = 100
 """Tables whose ranges are remembered or wanted."""
 
 _Key = tuple[str, str, str]
@@ -336,8 +338,7 @@ def _number(headline: HeadlineLine, sort: str) -> float:
     return headline.cells[sort].value
 
 
-def members_of(board: Board, ids: Sequence[str]) -> Members:
-    """Return the runs with a number in one of the columns ``ids``."""
+def _members(board: Board, ids: Sequence[str]) -> Members:
     members = set()
     for line in board.lines:
         for column_id in ids:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, RLock, Thread
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,10 @@ import pyarrow as pa
 from choicewise.bundled import PREFIX
 from choicewise.data.open import dataset_name
 from choicewise.errors import StoreError
-from choicewise.extensions.board.headlines import MeanRanges, Members, headlines, members_of
+from choicewise.extensions.board.headlines import MeanRanges, headlines
 from choicewise.extensions.board.model import (
     Board,
+    Cell,
     Column,
     Disputed,
     Listed,
@@ -26,7 +28,6 @@ from choicewise.extensions.board.model import (
     Part,
     Place,
     Ranges,
-    ReadOutcomes,
     Snapshot,
     Stamp,
     State,
@@ -34,17 +35,16 @@ from choicewise.extensions.board.model import (
     rank_ranges,
     slug,
 )
-from choicewise.extensions.board.queue import Asked
 from choicewise.extensions.board.records import MOST, View, board_finding, handful
 from choicewise.extensions.board.runs import RunProcess
 from choicewise.records import MANIFEST
 from choicewise.results.outcomes import Outcome, Outcomes
 from choicewise.util.cache import BoundedCache
 
-PAUSE = 2.0
+PAUSE: Final = 2.0
 """Seconds between two looks at the folders, or ten times what a look takes if that is longer."""
 
-REFRESH = 1.0
+REFRESH: Final = 1.0
 """Seconds after which a board shows what was read meanwhile, while further runs are being read."""
 
 
@@ -255,13 +255,28 @@ def read_snapshot(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Snaps
     return library.snapshot
 
 
-def asked_there(folder: Path) -> Asked | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedThere:
+    """Hold the protocols, the data and the part of them that runs of a board have in common, as a
+    sweep takes them.
+
+    ``runs``: how many say so, 0 if none does.
+    """
+
+    runs: int = 0
+    protocols: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    limit: int | None = None
+    sample: int | None = None
+    seed: int | None = None
+
+
+def asked_there(folder: Path) -> AskedThere:
     """Return what the runs of the board in ``folder`` have in common, as far as every model can be
     evaluated so.
 
-    None if no run says it. It is about runs on data of their own or about runs on the benchmarks'
-    data, whichever are in the majority. Runs of logs, of data that are gone, and of data with a
-    mapping do not count.
+    It is about runs on data of their own or about runs on the benchmarks' data, whichever are in
+    the majority. Runs of logs, of data that are gone, and of data with a mapping do not count.
     """
     process = RunProcess()
     try:
@@ -280,8 +295,6 @@ def asked_there(folder: Path) -> Asked | None:
         elif all(_is_plain(source) for source in data):
             on_data.append(job)
     jobs = max(on_data, on_benchmarks, key=len)
-    if not jobs:
-        return None
     protocols: dict[str, None] = {}
     paths: dict[str, None] = {}
     parts = set()
@@ -292,7 +305,14 @@ def asked_there(folder: Path) -> Asked | None:
     limit = sample = seed = None
     if len(parts) == 1:
         ((limit, sample, seed),) = parts
-    return Asked(tuple(protocols), tuple(paths), limit=limit, sample=sample, seed=seed)
+    return AskedThere(
+        runs=len(jobs),
+        protocols=tuple(protocols),
+        data=tuple(paths),
+        limit=limit,
+        sample=sample,
+        seed=seed,
+    )
 
 
 def _is_plain(data: Mapping[str, object]) -> bool:
@@ -303,7 +323,7 @@ def _is_plain(data: Mapping[str, object]) -> bool:
     return path.startswith(PREFIX) or dataset_name(path) is not None or os.path.exists(path)
 
 
-LISTED = 12
+LISTED: Final = 12
 """Items of a part of the data that are listed."""
 
 
@@ -376,8 +396,11 @@ def _outcomes_under(
                     yield cell.run, outcome
 
 
-_MOST_WANTED = 1000
+_MOST_WANTED: Final = 1000
 """Columns that are remembered as wanted."""
+
+Members = frozenset[tuple[str, str]]
+"""The runs with a number in a column: id and version."""
 
 
 class RankRanges:
@@ -396,9 +419,10 @@ class RankRanges:
 
     def of(self, board: Board) -> dict[str, Ranges]:
         """Return the remembered ranges that are true for ``board``, and forget the others."""
+        numbers = _numbers(board)
         ranges_of_board = {}
         for column, (members, ranges) in list(self._ranges.items()):
-            if members == members_of(board, [column]):
+            if column in numbers and _members(numbers[column]) == members:
                 ranges_of_board[column] = ranges
             else:
                 del self._ranges[column]
@@ -420,25 +444,34 @@ class RankRanges:
         order += lacking
         if not order:
             return False
-        column_id = order[0]
-        cells = {}
+        cells = _numbers(board)[order[0]]
         outcomes = {}
-        for line in board.lines:
-            cell = line.cells.get(column_id)
-            if cell is None or not cell.scored:
-                continue
-            cells[cell.run.id] = cell
+        for run_id, cell in cells.items():
             of_run = self._decisions.get(cell.run)
             if of_run is not None:
-                outcomes[cell.run.id] = of_run
+                outcomes[run_id] = of_run
         ranges: Ranges = {}
         if len(outcomes) == len(cells):  # else a run went away, and the board is about to change
             ranges = rank_ranges(cells, outcomes)
-        self._ranges[column_id] = members_of(board, [column_id]), ranges
+        self._ranges[order[0]] = _members(cells), ranges
         return True
 
 
-@dataclass(frozen=True)
+def _numbers(board: Board) -> dict[str, dict[str, Cell]]:
+    """Return the cells that hold numbers, by column and run."""
+    numbers: dict[str, dict[str, Cell]] = {column.id: {} for column in board.columns}
+    for line in board.lines:
+        for column, cell in line.cells.items():
+            if cell.scored:
+                numbers[column][cell.run.id] = cell
+    return numbers
+
+
+def _members(cells: Mapping[str, Cell]) -> Members:
+    return frozenset((cell.run.id, cell.run.version) for cell in cells.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """Hold the run folders by id, and in words what could not be looked into."""
 
@@ -503,7 +536,7 @@ def _runs(folder: Path, root: str, problems: list[str]) -> Iterator[tuple[Path, 
             problems.append(f"{label} can't be looked into: {error.strerror}")
 
 
-BUDGET = 384_000_000
+BUDGET: Final = 384_000_000
 """Bytes of all decisions together: 200 runs of 14,042 items under 47 protocols take 265 million."""
 
 
@@ -514,7 +547,7 @@ class Decisions:
     share one table of them.
     """
 
-    def __init__(self, read: ReadOutcomes, budget: int = BUDGET) -> None:
+    def __init__(self, read: Callable[[ListedRun], Outcomes | None], budget: int = BUDGET) -> None:
         self._read = read
         self._lock = RLock()
         self._cache = BoundedCache[tuple[str, str], Outcomes](budget, _bytes_of)

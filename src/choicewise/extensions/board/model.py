@@ -177,10 +177,6 @@ class ListedRun:
         return self.manifest.model.name
 
 
-ReadOutcomes = Callable[[ListedRun], Outcomes | None]
-"""Returns what was decided of every item of a run, None if it is gone."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """Hold a number of a line in a column with its rank, or say in words why there is none.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from choicewise import __version__
@@ -50,7 +52,7 @@ from choicewise.extensions.board.records import (
     visible_board,
 )
 from choicewise.extensions.board.runs import artefact_content, run_document, run_strip
-from choicewise.page.embed import environment, policy_source, static_text
+from choicewise.page.embed import environment, static_text
 from choicewise.page.item_views import words
 from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.study import file_address
@@ -153,14 +155,18 @@ def _frame() -> dict[str, Any]:
     # A function around the script keeps its names out of the page's.
     script = f'(() => {{\n"use strict";\n{static_file("board.js")}}})();'
     policy = (
-        f"default-src 'none'; script-src {policy_source(script)}; style-src {policy_source(style)}; "
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; "
         "img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return {"style": Markup(style), "script": Markup(script), "policy": policy}
 
 
-@dataclass(frozen=True)
+def _source(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """Return the addresses of the pages, on a server or in a folder of files.
 
@@ -181,7 +187,7 @@ class Links:
     def board(self, view: View) -> str:
         """Return the address of the board in a state."""
         if self.served:
-            return self._with_query("/", view)
+            return _with_query("/", view.query())
         # A file holds a choice of columns; the script of the page sorts it by what stands behind
         # the number sign.
         order = {"sort": view.sort, "order": view.order}
@@ -196,7 +202,9 @@ class Links:
         has all of it.
         """
         address = self._up(f"board.{ending}")
-        return self._with_query(address, view)
+        if self.served:
+            address = _with_query(address, view.query())
+        return address
 
     def model(self, name: str) -> str:
         """Return the address of a model's page; it has the slug, as names hold any characters."""
@@ -237,19 +245,21 @@ class Links:
         # It has the digest of the content, so that it is cached until that changes.
         return f"/look/{self.looks[name]}"
 
-    def _with_query(self, address: str, view: View) -> str:
-        query = view.query()
-        if not self.served or not query:
-            return address
-        return f"{address}?{query}"
-
     def _page(self, path: str) -> str:
-        return self._up(path if self.served else f"{path}.html")
+        if self.served:
+            return self._up(path)
+        return self._up(f"{path}.html")
 
     def _up(self, path: str) -> str:
         if self.served:
             return f"/{path}"
         return "../" * self.depth + path
+
+
+def _with_query(address: str, query: str) -> str:
+    if not query:
+        return address
+    return f"{address}?{query}"
 
 
 def board_file(view: View) -> str:
@@ -288,7 +298,10 @@ def model_page(
         rows += [cell.row for _, cell in part.numbers if cell.row]
         runs |= dict.fromkeys(part.runs)
     raised = _raised(rows)
-    published_runs = [run for run in runs if _is_published(run)]
+    published_runs = set()
+    for run in runs:
+        if any(row.identity.id in published() for row in run.rows):
+            published_runs.add(run)
     return rendered(
         "model.html.j2",
         snapshot,
@@ -302,10 +315,6 @@ def model_page(
         legend={warning: words for warning, words in WARNINGS.items() if warning in raised},
         **further,
     )
-
-
-def _is_published(run: ListedRun) -> bool:
-    return any(row.identity.id in published() for row in run.rows)
 
 
 def item_page(snapshot: Snapshot, item: ShownItem, links: Links, view: View, **further: Any) -> str:
@@ -415,7 +424,7 @@ def _visible_rows(board: VisibleBoard, table: Headlines) -> Iterator[Number]:
                 yield cell.row
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
     """Hold what the board has of the data that a reader chose, or of all data."""
 
@@ -481,10 +490,10 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(words)
 
 
-MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
+MARKS: Final = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
 """The letter of a warning beside a number; the words are below the table."""
 
-_WIDTH = 1.5
+_WIDTH: Final = 1.5
 """Percent of the scale that a bar is wide at least, so that it can be seen."""
 
 
@@ -531,8 +540,10 @@ def _number_markup(row: Number, column: Column) -> str:
     """Return a number with the letters of its warnings and its interval, drawn for shares and
     written for others.
     """
-    spelled = percent if row.share else plain
-    markup = f"<b>{shown_value(row, spelled)}</b>"
+    if row.share:
+        markup = f"<b>{shown_value(row, percent)}</b>"
+    else:
+        markup = f"<b>{shown_value(row, plain)}</b>"
     letters = "".join(MARKS[warning] for warning in row.diagnosis.warnings)
     if letters:
         markup += f'<sup><span class="only-read"> warnings </span>{letters}</sup>'

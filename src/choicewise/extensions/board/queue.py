@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -32,7 +32,7 @@ from choicewise.records import Selection
 from choicewise.results.rows import chosen_part
 from choicewise.util.files import disk_errors, folder_name, new_file, read_bytes, remove, sync
 
-FOLDER = "submitted"
+FOLDER: Final = "submitted"
 """Of all runs of submitted models, in the folder of the board."""
 
 # The server and the workers (`choicewise work`) use the same folder: what a board asks is a file in
@@ -42,16 +42,16 @@ FOLDER = "submitted"
 # submission gets a secret, of which the queue keeps the sha256 alone. Time is that of the board's
 # clock.
 
-QUEUE_FOLDER = ".submissions"
+QUEUE_FOLDER: Final = ".submissions"
 """The folder of the queue in the folder of the board, if no other is named; nobody looks for runs
 in it.
 """
 
-_QUEUE = "queue.sqlite3"
-_ASKED = "asked.json"
+_QUEUE: Final = "queue.sqlite3"
+_ASKED: Final = "asked.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """Hold how every submitted model is evaluated, as `choicewise sweep` takes it, and which models
     are taken.
@@ -194,33 +194,33 @@ def _check_board(board: Path) -> None:
         )
 
 
-SECONDS = 60.0
+SECONDS: Final = 60.0
 """How long a lease holds unless it is renewed."""
 
-SHOWN = 5.0
+SHOWN: Final = 5.0
 """Seconds after which a lease that has ended shows at the latest."""
 
-ATTEMPTS = 3
+ATTEMPTS: Final = 3
 """How often a submission is taken without getting any further, before it has failed."""
 
-PAUSES = (60.0, 600.0)
+PAUSES: Final = (60.0, 600.0)
 """Seconds before what a worker gave back is leased again: after the first time in a row, and after
 each further one.
 """
 
-MOST = 10_000
+MOST: Final = 10_000
 """Submissions that wait."""
 
-_LONGEST = 2000
+_LONGEST: Final = 2000
 """Characters of a reason."""
 
-_COLUMNS = (
+_COLUMNS: Final = (
     "id, model, revision, dtype, state, reason, submitted, changed, worker, done, total, attempts, "
     "folder, until"
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Hold a submission for one worker, who shows the ``secret`` with every change."""
 
@@ -603,23 +603,23 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-VERSION = 2
+VERSION: Final = 2
 """The version of the tables; files of a later one are left alone."""
 
-PATIENCE = 2.0
+PATIENCE: Final = 2.0
 """Seconds that a transaction waits for another process."""
 
-_APPLICATION = 0x43485753
+_APPLICATION: Final = 0x43485753
 """The mark in the head of the file that it is ours."""
 
-_SETTINGS = (
+_SETTINGS: Final = (
     f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
 """The settings of every connection: what was answered for is on the disk."""
 
-_TABLES = f"""
+_TABLES: Final = f"""
 -- until: the end of a lease, or before which no worker gets what waits
 CREATE TABLE submissions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 import pyarrow.compute as pc
@@ -22,7 +22,6 @@ from choicewise.extensions.board.model import (
     Line,
     ListedRun,
     Part,
-    ReadOutcomes,
     Snapshot,
     Spread,
     in_order,
@@ -37,7 +36,7 @@ from choicewise.results.compare import published
 from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
 from choicewise.results.number import WARNINGS
-from choicewise.results.outcomes import Outcome, bounded, ranked
+from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
 from choicewise.running.fitting import variants_among
 from choicewise.table import table_csv
 from choicewise.util.jsonio import json_text
@@ -46,7 +45,7 @@ from choicewise.util.text import json_safe, shown_line
 Number = tuple[Column, Cell]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """Hold the numbers of one line on one part of the data, by family."""
 
@@ -125,11 +124,11 @@ def model_record(snapshot: Snapshot, model: str) -> Record:
     return {"model": model, "measured": records, "runs": [run_record(run) for run in runs]}
 
 
-MOST_MODELS = 60
+MOST_MODELS: Final = 60
 """Models whose choices one page shows; a part of a name chooses others."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Choices:
     """Hold what one line chose under the columns: by column id, the index of a choice (-1: none)
     and its credit.
@@ -171,7 +170,7 @@ class ItemChoices:
     """
 
     item: str
-    decisions: ReadOutcomes
+    decisions: Callable[[ListedRun], Outcomes | None]
     rows: dict[int, int] = field(default_factory=dict)
 
     def row_in(self, outcome: Outcome) -> int:
@@ -282,7 +281,7 @@ def item_record(item: ShownItem) -> Record:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AskedProtocol:
     """Hold a protocol that the board has, its columns, and the ``sheet`` that a page of its runs
     shows, too.
@@ -363,7 +362,7 @@ def ordered_lines(snapshot: Snapshot, column: Column) -> list[Line]:
 
 Record = dict[str, Any]
 
-CSV_COLUMNS = tuple(
+CSV_COLUMNS: Final = tuple(
     (
         "model run dataset data selection group protocol p i r family metric "
         "value ci_low ci_high n missing chance rank rank_low rank_high warnings state "
@@ -514,16 +513,16 @@ def board_csv(snapshot: Snapshot, view: View) -> str:
     return table_csv(CSV_COLUMNS, rows)
 
 
-MOST = 12
+MOST: Final = 12
 """Columns that are chosen if nobody chose any."""
 
-ANY = "any"
+ANY: Final = "any"
 """Numbers with any warning; see :attr:`View.warning`."""
 
 Order = Literal["", "up", "down"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Describe one state of the board.
 
@@ -632,7 +631,7 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
     return view, is_of_board
 
 
-MEAN = "mean"
+MEAN: Final = "mean"
 """What a view sorts by for the mean over the headline protocols."""
 
 
@@ -753,7 +752,7 @@ def handful(columns: Sequence[Column], most: int) -> tuple[Column, ...]:
     return tuple(column for column in columns if column.id in chosen)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartHeading:
     """Describe the columns about one part of the data.
 
@@ -842,13 +841,13 @@ def order_of(table: Sorted, sort: str) -> str:
     return "ascending"
 
 
-TESTED = 24
+TESTED: Final = 24
 """Models of a board up to which leads are tested for significance; with further ones the tests
 would take long.
 """
 
 
-def board_finding(board: Board, decided: ReadOutcomes) -> tuple[str, ...]:
+def board_finding(board: Board, decided: Callable[[ListedRun], Outcomes | None]) -> tuple[str, ...]:
     """Return one to three sentences about the numbers that most models have, or what a board
     without numbers lacks.
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from queue import LifoQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-_ITEMS_SHOWN = 20
+_ITEMS_SHOWN: Final = 20
 """Items that a document holds in full, those that flip most; a served board has a page for every
 item.
 """
@@ -83,13 +83,13 @@ def strip_style() -> str:
     return f":root{{{styles(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{styles(DARK)}}}}}"
 
 
-LIMITS = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
+LIMITS: Final = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
 """Limits of one task. Reading writes the run's summary."""
 
-LOOK_SECONDS = 20.0
+LOOK_SECONDS: Final = 20.0
 """Seconds for a manifest alone, which is read of all runs before the first one is shown."""
 
-FORGIVEN = 600.0
+FORGIVEN: Final = 600.0
 """Seconds after which a run that exceeded a limit is tried again, if it did not change."""
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class RunProcess(BoundedProcess):
         try:
             return self._run(location, self._result("look", location, LOOK_SECONDS))
         except StoreError as error:
-            return _listed(location, State.UNREADABLE, reason=str(error))
+            return _unreadable(location, str(error))
 
     def read(self, run: ListedRun) -> tuple[ListedRun, Outcomes | None]:
         """Return the run with its numbers, and the decision of every item; unreadable, with the
@@ -131,11 +131,13 @@ class RunProcess(BoundedProcess):
         except StoreError as error:
             return replace(run, state=State.UNREADABLE, reason=str(error)), None
         whole = replace(
-            numbers,
-            version=run.version,
+            run,
+            state=State.READ,
             reason=_lacking_items(run.manifest, numbers.rows),
-            manifest=run.manifest,
-            computed=run.computed,
+            rows=numbers.rows,
+            artefacts=numbers.artefacts,
+            notes=numbers.notes,
+            orders=numbers.orders,
         )
         return whole, _read_outcomes(result["outcomes"], run.manifest.dataset.categories)
 
@@ -312,9 +314,12 @@ def _read_task(location: Place, question: Record) -> Record:
     notes: tuple[str, ...] = ()
     if summary.applied is not None:
         notes = tuple(summary.applied.lines)
-    run = _listed(
-        location,
-        State.READ,
+    run = ListedRun(
+        id=location.id,
+        label=location.label,
+        folder=location.folder,
+        state=State.READ,
+        version="",
         rows=summary.rows,
         artefacts=tuple(artefacts(location.folder, summary.rows)),
         notes=notes,
@@ -394,7 +399,7 @@ def _artefact_task(location: Place, question: Record) -> str | None:
     return b64encode(content).decode()
 
 
-_QUESTION = 300
+_QUESTION: Final = 300
 """Characters of a question in a list."""
 
 
@@ -432,16 +437,18 @@ def look(location: Place) -> ListedRun:
     except MemoryError:
         raise
     except Exception as error:  # a run that can't be read must not end the board
-        return _listed(location, State.UNREADABLE, reason=_reason(error, location))
+        return _unreadable(location, _reason(error, location))
     state = State.WAITING
     reason = ""
     if not manifest.complete:
         state = State.INCOMPLETE
         progress = _progress(location.folder, manifest)
         reason = f"{progress} are done; run the same `{manifest.writer}` command again to resume"
-    return _listed(
-        location,
-        state,
+    return ListedRun(
+        id=location.id,
+        label=location.label,
+        folder=location.folder,
+        state=state,
         version=version,
         reason=reason,
         manifest=replace(manifest, blocks=(), files={}),  # a large run has hundreds of these
@@ -449,15 +456,14 @@ def look(location: Place) -> ListedRun:
     )
 
 
-def _listed(location: Place, state: State, version: str = "", **further: Any) -> ListedRun:
-    """Return the run at ``location``; ``further``: other fields of it."""
+def _unreadable(location: Place, reason: str) -> ListedRun:
     return ListedRun(
         id=location.id,
         label=location.label,
         folder=location.folder,
-        state=state,
-        version=version,
-        **further,
+        state=State.UNREADABLE,
+        version="",
+        reason=reason,
     )
 
 
@@ -485,7 +491,7 @@ def _progress(folder: Path, manifest: Manifest) -> str:
     return f"{done} of {total:,} items"
 
 
-MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+MEDIA: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 """Media types by ending."""
 
 

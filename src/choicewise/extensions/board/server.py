@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,8 +28,8 @@ from choicewise.extensions.board.access import (
     SUBMISSIONS,
     Access,
     AccessMiddleware,
+    accepts_json,
     refusal,
-    wants_json,
 )
 from choicewise.extensions.board.answers import Answers, Busy, Threads
 from choicewise.extensions.board.connections import BUSY, RETRY, BoardConnection
@@ -68,16 +68,15 @@ from choicewise.extensions.board.records import (
 )
 from choicewise.extensions.board.runs import MEDIA, RunProcesses, strip_style
 from choicewise.extensions.board.submission_routes import SubmissionRoutes
-from choicewise.page.embed import policy_source
 from choicewise.results.explain import Explanation
 
-PORT = 8470
+PORT: Final = 8470
 """The port if nobody names one; another one if it is in use."""
 
-LONGEST = 16384
+LONGEST: Final = 16384
 """Bytes of a request line with its headers."""
 
-GRACE = 3
+GRACE: Final = 3
 """Seconds that answers which are being given at the end may take."""
 
 
@@ -178,27 +177,27 @@ class BoardServer:
             self._service.close()
 
 
-LOOKS = ("page.css", "board.css")
-PATIENCE = 1.5
+LOOKS: Final = ("page.css", "board.css")
+PATIENCE: Final = 1.5
 """Seconds that a request waits for the document of a run that is being made, or for ranges of
 ranks.
 """
 
-STRIPS = 3
+STRIPS: Final = 3
 """Charts of runs on one part of the data that the page of a model has."""
 
-CHART_PATIENCE = 20.0
+CHART_PATIENCE: Final = 20.0
 """Seconds that a request waits for a chart, which a browser loads apart from the page."""
 
-PROCESSES = 2
+PROCESSES: Final = 2
 """Processes that make something of runs at once."""
 
-WAITING = 32
+WAITING: Final = 32
 """Things that wait for one of them, or for one of the threads that make pages; further ones are
 refused.
 """
 
-FOREVER = "private, max-age=31536000, immutable"
+FOREVER: Final = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
 
@@ -290,7 +289,7 @@ class Site:
         self._runs.close()
 
     async def _board(self, request: Request) -> Response:
-        if wants_json(request):
+        if request.url.path.endswith(".json") or accepts_json(request):
             return await self._view(request, "json", _board_json)
         return await self._view(request, "html", partial(board_page, links=self._links))
 
@@ -486,8 +485,8 @@ class Site:
             raise HTTPException(404, f"The chart can't be drawn: {error}") from error
         if drawn is None:
             raise Busy
-        style = policy_source(strip_style())
-        policy = f"default-src 'none'; style-src {style}; frame-ancestors 'none'"
+        digest = b64encode(hashlib.sha256(strip_style().encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
         return Response(drawn, 200, {"content-security-policy": policy}, "image/svg+xml")
 
     async def _item(self, request: Request) -> Response:
@@ -580,10 +579,10 @@ class Site:
         return _answered(request, body, kind)
 
 
-_RELOAD = {"refresh": "2", "cache-control": "no-store"}
+_RELOAD: Final = {"refresh": "2", "cache-control": "no-store"}
 """Headers of a page that is loaded again in two seconds, when the rest of it is made."""
 
-_MEDIA_TYPES = {"html": "text/html", "json": "application/json", "csv": "text/csv"}
+_MEDIA_TYPES: Final = {"html": "text/html", "json": "application/json", "csv": "text/csv"}
 
 
 def _kind(json: bool) -> str:
@@ -606,7 +605,7 @@ def _answered(request: Request, body: bytes, kind: str) -> Response:
 def _name(request: Request) -> tuple[str, bool]:
     """Return the name at the end of the address, and whether JSON is wanted."""
     name: str = request.path_params["name"]
-    return name.removesuffix(".json"), wants_json(request)
+    return name.removesuffix(".json"), name.endswith(".json") or accepts_json(request)
 
 
 def _digest(content: bytes) -> str:

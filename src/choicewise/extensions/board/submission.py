@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -18,7 +18,7 @@ from choicewise.models.kinds import model_kind
 from choicewise.util.text import holds_secret
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """Name a model that somebody wants evaluated, with its ``revision`` and ``dtype``, which may be
     empty.
@@ -36,7 +36,7 @@ class Wanted:
         return f"{self.model}@{self.revision}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Describe a submission at one moment.
 
@@ -108,9 +108,9 @@ def wanted(model: object, revision: object = None, dtype: object = None) -> Want
 
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
-DTYPES = get_args(_Dtype)
+DTYPES: Final = get_args(_Dtype)
 
-_LONGEST = 200
+_LONGEST: Final = 200
 """Characters of a model's name."""
 
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,99}", re.ASCII)
@@ -191,14 +191,14 @@ class State(StrEnum):
         return self not in (State.WAITING, State.LEASED)
 
 
-ALLOW = (f"{PREFIX}*", "*/*")
+ALLOW: Final = (f"{PREFIX}*", "*/*")
 """The bundled models, and every repository on the Hub; no folder of a worker's machine."""
 
-LARGEST = 20_000_000_000
+LARGEST: Final = 20_000_000_000
 """Bytes of the weights."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Say which models a board takes: by patterns of names (:func:`matches`), and by the most bytes
     of the weights.
@@ -238,7 +238,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile(expression, re.DOTALL)
 
 
-_SIGNS = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
+_SIGNS: Final = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
 """Signs of a pattern as regular expressions."""
 
 

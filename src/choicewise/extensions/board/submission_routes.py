@@ -16,10 +16,10 @@ from choicewise.errors import ChoicewiseError, UsageError
 from choicewise.extensions.board.access import (
     AUTHENTICATE,
     SUBMISSIONS,
+    accepts_json,
     bearer_tokens,
     refusal,
     same_token,
-    wants_json,
 )
 from choicewise.extensions.board.answers import Threads
 from choicewise.extensions.board.library import Library
@@ -106,17 +106,13 @@ class SubmissionRoutes:
     def refused(self, request: Request, error: Exception) -> Response:
         """Return the answer to an error: JSON to a program, words to a browser."""
         status, words, headers = self._describe(error)
-        json = wants_json(request) or (request.method == "POST" and not _is_form(request))
+        json = _wants_json(request) or (request.method == "POST" and not _is_form(request))
         return refusal(request, status, words, headers, json)
 
     def _describe(self, error: Exception) -> tuple[int, str, dict[str, str]]:
         """Return status, words and headers of the answer to an error."""
-        status = 0
+        status = _status_of(error)
         words = str(error)
-        for kind, status_of_kind in STATUS.items():
-            if isinstance(error, kind):
-                status = status_of_kind
-        # Other errors are only for whoever runs the board.
         if not status:
             self._tell(f"error with a submission: {error}")
             status = 503
@@ -140,12 +136,12 @@ class SubmissionRoutes:
                 return _json({"submissions": records})
             return self._list_page(submissions, self._service.queue.counts())
 
-        json = wants_json(request)
+        json = _wants_json(request)
         return _response(await self._cached(("", json, False), listed), json)
 
     async def _one(self, request: Request) -> Response:
         name = request.path_params["id"].removesuffix(".json")
-        json = wants_json(request)
+        json = _wants_json(request)
         there = not json and request.url.query == THERE
 
         def page() -> bytes:
@@ -255,12 +251,24 @@ class SubmissionRoutes:
         return [run for run in runs if run.folder.is_relative_to(folder)]
 
 
+def _status_of(error: Exception) -> int:
+    """Return the status of an error, 0 for one that only whoever runs the board may read."""
+    for kind, status in STATUS.items():
+        if isinstance(error, kind):
+            return status
+    return 0
+
+
 _REFRESH = b"refresh\n"
 """The beginning of a cached page that is to be loaded again by itself."""
 
 
 def _shown_moment(seconds: float) -> str:
     return moment(seconds).replace("T", " ").replace("Z", " UTC")
+
+
+def _wants_json(request: Request) -> bool:
+    return request.url.path.endswith(".json") or accepts_json(request)
 
 
 def _json(content: Any) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -52,11 +52,11 @@ from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked
 
-SHORTEST = 1.0
-LONGEST = 30.0
+SHORTEST: Final = 1.0
+LONGEST: Final = 30.0
 """Seconds between two looks whether a submission waits."""
 
-MOST = 3
+MOST: Final = 3
 """Submissions that fail here one after the other, after which it is rather this machine than all
 those models.
 """
@@ -376,10 +376,10 @@ class Refused(ChoicewiseError):
     """The model can't be evaluated, which is known before its weights are downloaded."""
 
 
-SMALL = 64_000_000
+SMALL: Final = 64_000_000
 """Bytes of a configuration, an index of weights or a tokenizer's file, beyond which it is none."""
 
-_CONFIG = "config.json"
+_CONFIG: Final = "config.json"
 
 
 def check_model(wanted: Wanted, policy: Policy) -> str:

@@ -257,8 +257,8 @@ def _tables(noise: dict[str, Any]) -> list[Table]:
         return [trials]
     paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
     ways = Table(
-        "ways",
-        "largest change if the model ran another way",
+        name="ways",
+        title="largest change if the model ran another way",
         columns=noise_columns("way of running the model"),
         rows=paths,
         notes=[unit],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,9 +12,9 @@ import typer
 
 from choicewise.cli import options
 from choicewise.cli.report import print_numbers
-from choicewise.cli.terminal import print_parts, progress, show, tell
+from choicewise.cli.terminal import print_parts, progress, show, show_dim, tell
 from choicewise.errors import install_line
-from choicewise.util.text import command_line, safe
+from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
@@ -151,11 +149,7 @@ def _show_published(
     if drawn is None:
         return
     show(*drawn.table)
-    # In grey if a terminal shows it.
-    text = safe(drawn.publication)
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        text = f"\x1b[2m{text}\x1b[0m"
-    print(text)
+    show_dim(drawn.publication)
     show(*drawn.order)
 
 

@@ -74,7 +74,7 @@ def scores_beside_published(
     # Models on another dataset are named with it, and those on this one, too, to tell them apart.
     cells = _published_cells(apart, list(names), has_dataset=True)
     cells += _published_cells(rows, list(names), has_dataset=bool(apart))
-    table = Table("published", "", columns=columns, rows=cells)
+    table = Table(name="published", title="", columns=columns, rows=cells)
     publication = f"published, MMLU, 14,042 questions: {publication_text(list(names))}"
     ranked_rows = {
         (row.identity.model, row.identity.id): row for row in rows if row.identity.id in names
@@ -139,8 +139,8 @@ def published_table() -> Table:
         for row, value, rank in zip(cells, values, ranks(values).tolist(), strict=True):
             row += [value, rank]
     return Table(
-        "published",
-        f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}",
+        name="published",
+        title=f"published {content['date']}: MMLU accuracy in % and rank, {content['url']}",
         columns=columns,
         rows=cells,
         split=RANKED_WIDTH,
@@ -169,8 +169,8 @@ def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
             values += ranked_cells(row_of.get((model, protocol)))
         cells.append(values)
     return Table(
-        "reversal",
-        f"{short(reversal.dataset, NAME)}: two published protocols, % and rank",
+        name="reversal",
+        title=f"{short(reversal.dataset, NAME)}: two published protocols, % and rank",
         columns=columns,
         rows=cells,
         split=RANKED_WIDTH,

@@ -130,7 +130,7 @@ class Engine(ModelKind):
 
 
 class ServedMinusOwn(PairAnalysis):
-    """Compare a decision endpoint with our computation of the same prompt layout."""
+    """What the layout of a prompt does not explain of a decision endpoint's answers."""
 
     name = "served-minus-own"
     summary = "a decision endpoint beside our computation"

@@ -116,7 +116,7 @@ def _protocol_table(protocols: dict[str, Any]) -> Table:
         Column("count", "count", heading=" "),
         Column("names", heading=" "),
     ]
-    return Table("protocols", "", columns=columns, rows=rows)
+    return Table(name="protocols", title="", columns=columns, rows=rows)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -72,4 +72,4 @@ def score(
     cells = []
     for name in table.column_names[1:]:
         cells.append([name, *(row[name] for row in rows)])
-    print_parts([Table("scores", "", columns=columns, rows=cells, split=1)])
+    print_parts([Table(name="scores", title="", columns=columns, rows=cells, split=1)])

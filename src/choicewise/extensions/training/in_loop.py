@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from choicewise.engine import ranges
 from choicewise.errors import ModelError, StoreError, UsageError
-from choicewise.extensions.training.bundles.answers import Answered, Floats, write_run
+from choicewise.extensions.training.bundles.answers import Answered, write_run
 from choicewise.extensions.training.bundles.bundle import RUN, Bundle, open_bundle
 from choicewise.models.local.devices import LOGITS
 from choicewise.models.local.files import window_of
@@ -40,26 +40,25 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SUMMARY
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.run import Run, open_run
-from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, put_back, remove, replace_folder
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import listed
 
-METRICS = ("acc", "prob", "bpb")
+METRICS: Final = ("acc", "prob", "bpb")
 """Accuracy, probability of the right choice, bits per byte."""
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
+BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
 """Tokens of a batch of one rank, with padding."""
 
-COARSE = 128
-FINE = 32
-SHORT = 512
+COARSE: Final = 128
+FINE: Final = 32
+SHORT: Final = 512
 """Rows are padded to multiples of ``COARSE``, or of ``FINE`` if none has more than ``SHORT``
 tokens.
 """
 
-RUN_FILES = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
+RUN_FILES: Final = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
 """Names in the folder of a run."""
 
 Forward = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -69,6 +68,7 @@ They are ids (int64), positions (int64), and True for tokens that are no padding
 """
 
 Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
+Integers = npt.NDArray[np.int64]
 
 
 class InLoop:
@@ -290,7 +290,7 @@ class InLoop:
                 f"{folder} is a run of {model}, not of {name}; choose another folder for InLoop"
             )
 
-    def _refuse_numbers(self, logprobs: Floats, step: int) -> None:
+    def _refuse_numbers(self, logprobs: npt.NDArray[np.float32], step: int) -> None:
         wrong = np.flatnonzero(~np.isfinite(logprobs))
         if len(wrong):
             rows = self.bundle.scored.row[wrong[:3]].tolist()
@@ -332,7 +332,7 @@ class InLoop:
 
     def _score(
         self, model: nn.Module, ranks: _Ranks, vocabulary: int | None, window: int
-    ) -> tuple[Floats, npt.NDArray[np.int32]]:
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         """Return for all scored tokens the log-probability (nats), and how many tokens are
         likelier.
         """
@@ -625,7 +625,7 @@ class _Ranks:
                 "the same step"
             )
 
-    def total(self, values: Floats) -> Floats:
+    def total(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the sum over the parts, each of which has 0 for the values of the others."""
         if self.parts == 1:
             return values

@@ -57,7 +57,7 @@ class Sequences:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout:
-    """State which tokens each row of a pack attends to.
+    """What the rows of a pack attend to.
 
     ``runs``: causal; every row of the pack, in order.  ``shared``: not causal; None if no ancestor
     has enough rows below it.  ``window``: tokens that a row of ``runs`` looks back at, itself

@@ -6,67 +6,67 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records, VegaLite
+from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Lead
 from choicewise.results.ladder import order_agreement, seriated
 from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
 from choicewise.util.text import counted
 
-SHOWN = len(chart.MODELS)
+SHOWN: Final = len(chart.MODELS)
 """Models that have a colour and a shape; of more, the others are grey."""
 
-MODEL = 14
+MODEL: Final = 14
 """Width of the names of models, in sizes of the font."""
 
-PROTOCOL = 18
+PROTOCOL: Final = 18
 """Width of the names of protocols, in sizes of the font."""
 
-_LEFT = 64
+_LEFT: Final = 64
 """Pixels left of the columns."""
 
-_COLUMN = 12
+_COLUMN: Final = 12
 """Pixels of a column at least."""
 
-_RANK = 44
+_RANK: Final = 44
 """Pixels of a rank."""
 
-_LOWEST = 190
+_LOWEST: Final = 190
 """Pixels of all ranks at least."""
 
-_HIGHEST = 640
+_HIGHEST: Final = 640
 """Pixels of all ranks at most."""
 
-_VALUE = 380
+_VALUE: Final = 380
 """Pixels from 0 to 100 %."""
 
-_MANY = 40
+_MANY: Final = 40
 """Models from which on the grey lines are hairlines."""
 
-_DISTANCE = 15
+_DISTANCE: Final = 15
 """Pixels between two names of models."""
 
-_TAU = 8
+_TAU: Final = 8
 """Pixels below the columns at which Kendall's τ begins."""
 
-_NAME = 48
+_NAME: Final = 48
 """Pixels below the columns at which the names of protocols begin."""
 
-_BESIDE = 0.5
+_BESIDE: Final = 0.5
 """Part of a column over which the intervals of the models are side by side."""
 
-_FEW = 70
+_FEW: Final = 70
 """Columns from which on intervals take that part; with fewer they take less."""
 
-_NAMED = 20
+_NAMED: Final = 20
 """Models that all have their names beside their lines; of more, only those in colour."""
 
-_TIED = 0.3
+_TIED: Final = 0.3
 """How far apart lines of equal rank are, in ranks."""
 
 Column = Mapping[str, Number]
@@ -93,7 +93,7 @@ def caption(values: Records, rank: bool = True) -> str:
     return " ".join(parts)
 
 
-def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> VegaLite:
+def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of such values, of ranks or of values; it is wider than ``width`` if columns
     need more room.
 
@@ -116,8 +116,8 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> VegaLi
     domain = (0.0, 1.0)
     height = _VALUE
     pixels: float = height
-    scale: VegaLite = {"domain": [0, 1]}
-    axis: VegaLite = dict(chart.PERCENT_AXIS)
+    scale: dict[str, Any] = {"domain": [0, 1]}
+    axis: dict[str, Any] = dict(chart.PERCENT_AXIS)
     if rank:
         at = "place"
         domain = (0.5, models + 0.5)
@@ -219,7 +219,7 @@ def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[
     return [model for model in ranks if model in best]
 
 
-def _bump_columns(across: VegaLite, title: str) -> list[VegaLite]:
+def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]:
     """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the
     figures.
     """
@@ -229,10 +229,10 @@ def _bump_columns(across: VegaLite, title: str) -> list[VegaLite]:
     line = chart.hairline(opacity=0.6)
     agreement = chart.note(**turned, dx=-_TAU)
     name = chart.note(**turned, dx=-_NAME)
-    named = {"text": "label:N", "description": "description:N"}
+    named = {"text": chart.words("label"), "description": chart.DESCRIPTION}
     return [
         chart.layer("column", line, **whole),
-        chart.layer("column", agreement, **below, text="agreement:N"),
+        chart.layer("column", agreement, **below, text=chart.words("agreement")),
         chart.layer("column", name, **below, **named),
         _heading(title, 0, -10),
         _heading("τ", "height", _TAU + 12),
@@ -240,7 +240,7 @@ def _bump_columns(across: VegaLite, title: str) -> list[VegaLite]:
     ]
 
 
-def _heading(text: str, y: Any, dy: int) -> VegaLite:
+def _heading(text: str, y: Any, dy: int) -> dict[str, Any]:
     """Return a text left of the first column, ``dy`` pixels below ``y``."""
     mark = chart.note(align="right", dy=dy)
     first = chart.where("column", 0)
@@ -248,51 +248,71 @@ def _heading(text: str, y: Any, dy: int) -> VegaLite:
     return chart.layer("column", mark, first, **position, text={"value": text})
 
 
-def _lines(across: VegaLite, up: VegaLite, rank: bool, columns: int, models: int) -> list[VegaLite]:
+def _lines(
+    across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
+) -> list[dict[str, Any]]:
     at = "place" if rank else "value"
     low = "rank_low" if rank else "ci_low"
     high = "rank_high" if rank else "ci_high"
     coloured = {"color": chart.slots(chart.MODELS)}
     # Dots of many columns would touch.
     size = 60 if columns <= 20 else 36
-    grey: VegaLite = {"color": chart.MARK, "strokeWidth": 1}
+    grey: dict[str, Any] = {"color": chart.MARK, "strokeWidth": 1}
     # So many lines would be a grey area.
     if models > _MANY:
         grey = {"color": chart.LINE, "strokeWidth": 0.5}
+    dot = {
+        "type": "point",
+        "filled": True,
+        "opacity": 1,
+        "stroke": chart.PAPER,
+        "strokeWidth": 1,
+        "size": size,
+    }
     bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.28}
-    ends = {"x": across, "x2": "next", "y": up, "y2": f"next_{at}"}
+    ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     has_bounds = {"field": low, "valid": True}
-    lines: VegaLite = {"x": across, "y": up}
+    path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
+    lines: dict[str, Any] = {"x": across, "y": up}
     lines["detail"] = {"field": "line", "type": "nominal"}
-    bounds: VegaLite = {"x": chart.number("beside", axis=None)}
-    bounds["y"] = f"{low}:Q"
-    bounds["y2"] = high
+    bounds: dict[str, Any] = {"x": chart.number("beside", axis=None)}
+    bounds["y"] = chart.number(low)
+    bounds["y2"] = {"field": high}
     thick = {"type": "rule", "strokeWidth": 5}
     shape = chart.slots(chart.SHAPES)
-    described = {"description": "description:N"}
+    described = {"description": chart.DESCRIPTION}
     return [
-        chart.layer("line", {**chart.PATH, **grey}, **lines, **described),
+        chart.layer("line", {**path, **grey}, **lines, **described),
         chart.layer("place", bar, has_bounds, **bounds, **coloured),
-        chart.layer("place", chart.PATH, x=across, y=up, **coloured),
+        chart.layer("place", path, x=across, y=up, **coloured),
         chart.layer("crossing", thick, **ends, **coloured, **described),
-        chart.layer("place", chart.dot(size), x=across, y=up, **coloured, shape=shape, **described),
+        chart.layer("place", dot, x=across, y=up, **coloured, shape=shape, **described),
     ]
 
 
-def _names(up: VegaLite) -> list[VegaLite]:
+def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
+    beside = chart.number("label_at")
     # The shape at the end of a line spares a legend, and works without colours.
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}
-    text = chart.name(limit=MODEL * chart.NORMAL + 8, dx=17)
+    text = {
+        "type": "text",
+        "align": "left",
+        "baseline": "middle",
+        "color": chart.INK,
+        "limit": MODEL * chart.NORMAL + 8,
+        "dx": 17,
+    }
     coloured = {"field": "slot", "valid": True}
     grey = {"field": "slot", "valid": False}
-    position = {"x": {"value": "width"}, "y": "label_at:Q"}
+    position = {"x": {"value": "width"}, "y": beside}
     color = chart.slots(chart.MODELS)
     shape = chart.slots(chart.SHAPES)
+    label = chart.words("label")
     pale = {**text, "color": chart.SOFT}
     return [
         chart.layer("model", sign, coloured, **position, color=color, shape=shape),
-        chart.layer("model", text, coloured, **position, text="label:N"),
-        chart.layer("model", pale, grey, **position, text="label:N"),
+        chart.layer("model", text, coloured, **position, text=label),
+        chart.layer("model", pale, grey, **position, text=label),
     ]
 
 
@@ -309,8 +329,17 @@ def _with_room(
             names.append(record)
         else:
             records.append(record)
+    # From the top down, a name moves only if the one above it needs the room.
     names.sort(key=lambda record: record[at])
-    positions = chart.apart([record[at] for record in names], distance, *bounds)
+    lowest, limit = bounds
+    positions: list[float] = []
+    for record in names:
+        positions.append(max(record[at], lowest))
+        lowest = positions[-1] + distance
+    # Names that were pushed beyond the edge go back, and push those before them.
+    for index in reversed(range(len(positions))):
+        positions[index] = min(positions[index], limit)
+        limit = positions[index] - distance
     for record, position in zip(names, positions, strict=True):
         records.append({**record, "label_at": position})
     return records

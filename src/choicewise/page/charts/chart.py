@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import UsageError, install_line
 from choicewise.report.comparison import change_text
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Axis
-
-VegaLite = dict[str, Any]
-"""A specification of Vega-Lite, or a part of one."""
 
 MIME = "application/vnd.vegalite.v6+json"
 """What notebooks call such a specification."""
@@ -121,7 +118,7 @@ class Chart:
         return f"<Chart {self.name}: {self.title}>"
 
 
-def _text_layer(text: VegaLite, x: float, y: float) -> VegaLite:
+def _text_layer(text: Mapping[str, Any], x: float, y: float) -> dict[str, Any]:
     look: Record = {"type": "text", "align": "left", "baseline": "top", "aria": False}
     position = {"x": {"value": x}, "y": {"value": y}}
     return {"data": {"values": [{}]}, "mark": {**look, **text}, "encoding": position}
@@ -138,13 +135,13 @@ WIDTH = 760
 NARROW = 560
 """Below so many pixels, names stand above their rows instead of beside them."""
 
-PERCENT_AXIS: VegaLite = {
+PERCENT_AXIS: Mapping[str, Any] = {
     "values": [0, 0.25, 0.5, 0.75, 1],
     "labelExpr": "format(100 * datum.value, '.0f') + ' %'",
     "title": None,
 }
 
-POINTS_AXIS: VegaLite = {
+POINTS_AXIS: Mapping[str, Any] = {
     "labelExpr": (
         "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), "
         "'.0f')"
@@ -154,10 +151,10 @@ POINTS_AXIS: VegaLite = {
 }
 
 
-_RANK_STEPS = (1, 2, 5, 10, 20, 25, 50, 100)
+_RANK_STEPS: Final = (1, 2, 5, 10, 20, 25, 50, 100)
 
 
-def rank_axis(models: int) -> VegaLite:
+def rank_axis(models: int) -> dict[str, Any]:
     """Return the axis of ranks: whole numbers, the first and the last among them."""
     step = 10**6
     for size in reversed(_RANK_STEPS):
@@ -175,7 +172,7 @@ def rank_axis(models: int) -> VegaLite:
 
 def frame(
     values: Records,
-    layers: Sequence[VegaLite],
+    layers: Sequence[Mapping[str, Any]],
     *,
     width: int,
     left: int,
@@ -184,7 +181,7 @@ def frame(
     bottom: int,
     height: Any,
     description: str,
-) -> VegaLite:
+) -> dict[str, Any]:
     """The specification of a chart that is ``width`` pixels wide with its margins, whatever the
     texts in them.
 
@@ -203,76 +200,39 @@ def frame(
     }
 
 
-def layer(kind: str, mark: VegaLite, *filters: Any, **encoding: Any) -> VegaLite:
+def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
     """A layer that draws the records of one ``kind``; marks without a description are hidden from
     screen readers.
-
-    ``encoding``: channels; a field alone is written as in Altair: ``label:N``, ``value:Q``,
-    ``high``.
     """
     return {
         "transform": [{"filter": test} for test in (where("kind", kind), *filters)],
         "mark": {"aria": "description" in encoding, **mark},
-        "encoding": {name: _channel(value) for name, value in encoding.items()},
+        "encoding": encoding,
     }
 
 
-_FIELD_TYPES = {"N": "nominal", "Q": "quantitative"}
-
-
-def _channel(channel: Any) -> Any:
-    """Return a channel in full."""
-    if not isinstance(channel, str):
-        return channel
-    field, _, letter = channel.partition(":")
-    if not letter:
-        return {"field": field}
-    return {"field": field, "type": _FIELD_TYPES[letter]}
-
-
-def where(field: str, value: Any) -> VegaLite:
+def where(field: str, value: Any) -> dict[str, Any]:
     """A filter of records."""
     return {"field": field, "equal": value}
 
 
-def number(field: str, **channel: Any) -> VegaLite:
+def number(field: str, **channel: Any) -> dict[str, Any]:
     """A channel for a number."""
     return {"field": field, "type": "quantitative", **channel}
 
 
-def lane(field: str = "lane", last: int | None = None, **channel: Any) -> VegaLite:
+def lane(field: str = "lane", last: int | None = None, **channel: Any) -> dict[str, Any]:
     """The vertical channel of charts in lanes, which are counted from 0 at the top.
 
     ``last``: the last lane, to be given in one layer where there are empty ones.
     """
-    scale: VegaLite = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+    scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
     if last is not None:
         scale["domain"] = list(range(last + 1))
     return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **channel}
 
 
-def of_kind(kind: str, records: Records) -> list[Record]:
-    """Return the records of a kind."""
-    return [record for record in records if record["kind"] == kind]
-
-
-def apart(wanted: Iterable[float], distance: float, low: float, high: float) -> list[float]:
-    """Return positions near the ``wanted`` ones, which ascend: ``distance`` apart or more, from
-    ``low`` to ``high``.
-    """
-    positions: list[float] = []
-    # Each moves on only if the one before it needs the room.
-    for position in wanted:
-        positions.append(max(position, low))
-        low = positions[-1] + distance
-    # Those that were pushed beyond the edge go back, and push those before them.
-    for index in reversed(range(len(positions))):
-        positions[index] = min(positions[index], high)
-        high = positions[index] - distance
-    return positions
-
-
-def around_zero(least: float, edges: Iterable[float]) -> VegaLite:
+def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
     """The scale of differences: from the lowest to the highest of ``edges``, at least ``least``
     either side of zero.
     """
@@ -281,35 +241,25 @@ def around_zero(least: float, edges: Iterable[float]) -> VegaLite:
     return {"domain": domain, "nice": True, "zero": True}
 
 
-def slots(range_: Sequence[str]) -> VegaLite:
+def slots(range_: Sequence[str]) -> dict[str, Any]:
     """A channel for what the field ``slot`` counts: models in colours, or shapes."""
     scale = {"domain": list(range(len(range_))), "range": list(range_)}
     return {"field": "slot", "type": "nominal", "scale": scale, "legend": None}
 
 
-def note(**channel: Any) -> VegaLite:
+def words(field: str) -> dict[str, Any]:
+    """A channel for text."""
+    return {"field": field, "type": "nominal"}
+
+
+def note(**channel: Any) -> dict[str, Any]:
     """A mark for small grey text."""
     return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **channel}
 
 
-def name(**channel: Any) -> VegaLite:
-    """A mark for a name."""
-    return {"type": "text", "align": "left", "baseline": "middle", "color": INK, **channel}
-
-
-def dot(size: int) -> VegaLite:
-    """A mark for a filled dot with a rim in the colour of the paper."""
-    look = {"type": "point", "filled": True, "opacity": 1}
-    return {**look, "stroke": PAPER, "strokeWidth": 1, "size": size}
-
-
-def chance_name() -> list[VegaLite]:
-    """Layers of text above the line of what guessing gives."""
-    mark = note(align="left", dy=-8, dx=2)
-    return named("chance", mark, x={"value": 0}, y="value:Q", text="label:N")
-
-
-def named(kind: str, mark: VegaLite, *filters: Any, **encoding: Any) -> list[VegaLite]:
+def named(
+    kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any
+) -> list[dict[str, Any]]:
     """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text
     on it.
     """
@@ -320,7 +270,7 @@ def named(kind: str, mark: VegaLite, *filters: Any, **encoding: Any) -> list[Veg
 
 def row_words(
     kind: str, fields: Sequence[str], left: int, width: int, **look: Any
-) -> list[VegaLite]:
+) -> list[dict[str, Any]]:
     """Two lines of text on either side of a row's marks, or above them where the chart is narrow.
 
     ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
@@ -328,69 +278,64 @@ def row_words(
     if width < NARROW:
         upper = lane("lane", bandPosition=0.17)
         lower = lane("lane", bandPosition=0.42)
-        left_edge: VegaLite = {"value": 0}
-        right_edge: VegaLite = {"value": "width"}
+        left_edge: dict[str, Any] = {"value": 0}
+        right_edge: dict[str, Any] = {"value": "width"}
     else:
         upper = lane("lane", bandPosition=0.32)
         lower = lane("lane", bandPosition=0.68)
         left_edge = {"value": 12 - left}
         right_edge = {"value": width - left - 12}
-    upper_text = {"type": "text", "baseline": "middle", "color": INK, **look}
-    title, detail, result, size = [f"{field}:N" for field in fields]
+    name = {"type": "text", "baseline": "middle", "color": INK, **look}
+    title, detail, result, size = map(words, fields)
     return [
-        *named(kind, {**upper_text, "align": "left"}, x=left_edge, y=upper, text=title),
+        *named(kind, {**name, "align": "left"}, x=left_edge, y=upper, text=title),
         *named(kind, note(align="left"), x=left_edge, y=lower, text=detail),
-        *named(kind, {**upper_text, "align": "right"}, x=right_edge, y=upper, text=result),
+        *named(kind, {**name, "align": "right"}, x=right_edge, y=upper, text=result),
         *named(kind, note(align="right"), x=right_edge, y=lower, text=size),
     ]
 
 
-def hairline(**channel: Any) -> VegaLite:
+def hairline(**channel: Any) -> dict[str, Any]:
     """A mark for a thin grey line."""
     return {"type": "rule", "color": LINE, "strokeWidth": 1, **channel}
 
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
+DESCRIPTION: Mapping[str, Any] = words("description")
+"""What a screen reader says about a mark."""
+
+FONT: Final = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
+)
 """What the reader's system has; Arimo is what the renderer of files has."""
 
-SMALL = 11
+SMALL: Final = 11
 """Pixels of the font of notes and axes."""
 
-NORMAL = 12
+NORMAL: Final = 12
 """Pixels of the font of names."""
 
-_TITLE = 14
+_TITLE: Final = 14
 """Pixels of the font of the title above a chart that is alone."""
 
-INK = "var(--ink)"
-SOFT = "var(--quiet)"
-LINE = "var(--line)"
-ACCENT = "var(--accent)"
-MARK = "var(--mark)"
-PAPER = "var(--paper)"
-MODELS = tuple(f"var(--model-{number})" for number in range(1, 9))
-DASHED = hairline(color=SOFT, strokeDash=[4, 3])
-"""A mark for what guessing gives."""
-
-SHAPES = (
+INK: Final = "var(--ink)"
+SOFT: Final = "var(--quiet)"
+LINE: Final = "var(--line)"
+ACCENT: Final = "var(--accent)"
+MARK: Final = "var(--mark)"
+PAPER: Final = "var(--paper)"
+MODELS: Final = tuple(f"var(--model-{number})" for number in range(1, 9))
+SHAPES: Final = (
     *("circle", "square", "triangle-up", "diamond"),
     *("triangle-down", "cross", "triangle-right", "triangle-left"),
 )
 """Of models in this order: nobody has to tell them apart by colour alone."""
 
 
-PATH = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-"""A mark for a line from record to record."""
-
-BAND = {"type": "area", "opacity": 0.18, "line": False}
-"""A mark for the intervals around such a line."""
-
-
 def _palette(*colours: str) -> dict[str, str]:
     return dict(zip(MODELS, colours, strict=True))
 
 
-LIGHT: Mapping[str, str] = {
+LIGHT: Final[Mapping[str, str]] = {
     INK: "#23201c",
     SOFT: "#5f5a53",
     LINE: "#e5e0d8",
@@ -405,10 +350,10 @@ LIGHT: Mapping[str, str] = {
 1 and more).
 """
 
-_ON_WHITE: Mapping[str, str] = {**LIGHT, PAPER: "#ffffff"}
+_ON_WHITE: Final[Mapping[str, str]] = {**LIGHT, PAPER: "#ffffff"}
 """The same on the white of files and notebooks."""
 
-DARK: Mapping[str, str] = {
+DARK: Final[Mapping[str, str]] = {
     INK: "#ece8e1",
     SOFT: "#aca59a",
     LINE: "#3b3731",
@@ -421,7 +366,7 @@ DARK: Mapping[str, str] = {
 }
 """The same on a dark page."""
 
-CONFIG: VegaLite = {
+CONFIG: Final[Mapping[str, Any]] = {
     "font": FONT,
     "background": None,
     "view": {"stroke": None},
@@ -568,7 +513,7 @@ def number_fields(row: Number) -> Record:
     }
 
 
-_VERSION = "6.4"
+_VERSION: Final = "6.4"
 
 
 def _renderer() -> ModuleType:
@@ -581,7 +526,7 @@ def _renderer() -> ModuleType:
     return vl_convert
 
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
 def _harmless(record: Record) -> Record:
@@ -606,16 +551,16 @@ def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
     return spec
 
 
-_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
+_NO_CHARACTERS: Final = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """Characters that no XML file may hold."""
 
-_SIGN = re.compile(r"[-_/: ]")
+_SIGN: Final = re.compile(r"[-_/: ]")
 
-_LAST_WORD = re.compile(r"[^-_/: ]*$")
+_LAST_WORD: Final = re.compile(r"[^-_/: ]*$")
 
-_NARROW = frozenset("fijlrtI.,:;'|!()[]-/ ")
+_NARROW: Final = frozenset("fijlrtI.,:;'|!()[]-/ ")
 
-_WIDE = frozenset("mwMW@%")
+_WIDE: Final = frozenset("mwMW@%")
 
 
 def _em(char: str) -> float:

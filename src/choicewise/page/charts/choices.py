@@ -15,7 +15,7 @@ from choicewise.util.text import counted, safe
 
 @dataclass(frozen=True)
 class Choices:
-    """Hold the choices of a user for a chart.
+    """What a user chooses of a chart.
 
     ``models``: by name, of those among the runs. ``start`` and ``end``: protocols. ``protocol``:
     one to point out, or to draw alone. ``rank``: ranks, or values; None: what the chart shows by

@@ -140,7 +140,7 @@ class LadderKind(ChartKind):
 
 
 class EffectsKind(ChartKind):
-    """Draw how each axis of the protocols changes the numbers of a model."""
+    """What each axis of the protocols does to the numbers of a model."""
 
     name = "effects"
     summary = "what each axis does"

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records, VegaLite
+from choicewise.page.charts.chart import Record, Records
 from choicewise.page.study import Contest
 from choicewise.report.tables import value_text
 from choicewise.results.number import Number
@@ -21,44 +21,44 @@ from choicewise.util.text import counted, error, percent, points, probability
 if TYPE_CHECKING:
     from choicewise.results.ladder import Effect, Ladder, Step, ValueChange
 
-LADDER_CAPTION = "Points ± standard error, and how many items turn right and wrong."
+LADDER_CAPTION: Final = "Points ± standard error, and how many items turn right and wrong."
 """How to read the chart of a ladder."""
 
-RANKS_CAPTION = (
+RANKS_CAPTION: Final = (
     "How many protocols give each model each rank: the area of a dot, and the number beside it."
 )
 """How to read the chart of ranks under all protocols."""
 
-CAPTION_ONE = (
+CAPTION_ONE: Final = (
     "Rank under this protocol, and the ranks that paired tests of all models leave open (95 %)."
 )
 """How to read the chart of ranks under one protocol."""
 
-_NAME = 21
+_NAME: Final = 21
 """Width of the text beside a row of effects or of a ladder, in sizes of its font."""
 
-_PROTOCOL = 18
+_PROTOCOL: Final = 18
 """Width of the names of protocols, in sizes of the font."""
 
-_PAIR_SHORT = 14
+_PAIR_SHORT: Final = 14
 """Width of the names of protocols on narrow charts of pairs, in sizes of the font."""
 
-_PAIR_MODEL = 15
+_PAIR_MODEL: Final = 15
 """Width of the names of models above a pair, in sizes of the font."""
 
-_RANKS_MODEL = 16
+_RANKS_MODEL: Final = 16
 """Width of the names of models beside ranks, in sizes of the font."""
 
-_RANKS_SHORT = 12
+_RANKS_SHORT: Final = 12
 """Width of the names of models beside ranks on narrow charts, in sizes of the font."""
 
-_MANY = 30
+_MANY: Final = 30
 """Models from which on rows of ranks are dense."""
 
-_COUNTED = 12
+_COUNTED: Final = 12
 """Models from which on the counts are not written beside the dots."""
 
-_KNOWN_LOW = {"field": "low", "valid": True}
+_KNOWN_LOW: Final = {"field": "low", "valid": True}
 
 
 def ladder_caption(values: Records) -> str:
@@ -69,8 +69,10 @@ def ladder_caption(values: Records) -> str:
 def effects_caption(values: Records) -> str:
     """Return how to read a chart of effects: it names what is drawn, and nothing else."""
     dot = "Dot: mean"
-    if any(not math.isnan(record["sd"]) for record in chart.of_kind("effect", values)):
-        dot = "Dot and line: mean and standard deviation"
+    for record in values:
+        if record["kind"] == "effect" and not math.isnan(record["sd"]):
+            dot = "Dot and line: mean and standard deviation"
+            break
     return (
         f"Tick: a pair of protocols that differ only in this axis. {dot}. Size: mean without sign."
     )
@@ -78,8 +80,10 @@ def effects_caption(values: Records) -> str:
 
 def pair_caption(values: Records) -> str:
     """Return how to read the chart of a pair: it names what is drawn, and nothing else."""
-    differences = chart.of_kind("difference", values)
-    rows = [record for record in differences if not math.isnan(record["value"])]
+    rows = []
+    for record in values:
+        if record["kind"] == "difference" and not math.isnan(record["value"]):
+            rows.append(record)
     interval = ""
     if not all(math.isnan(record["low"]) for record in rows):
         interval = " with its 95 % interval"
@@ -104,7 +108,7 @@ def effects_values(effects: Sequence[Effect]) -> list[Record]:
     return records
 
 
-def effects_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of :func:`effects_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (148, 28), (38, 58), (0.5, 0.75))
     edges = []
@@ -117,7 +121,9 @@ def effects_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     scale = chart.around_zero(0.05, edges)
     lanes.edges("effect")
     lanes.zero("effect")
-    lanes.ticks("pair", "change:Q", size=256, opacity=0.45, description="description:N")
+    lanes.ticks(
+        "pair", chart.number("change"), size=256, opacity=0.45, description=chart.DESCRIPTION
+    )
     lanes.reach("effect", chart.INK, 1.5)
     lanes.dots("effect", chart.number("mean", scale=scale, axis=chart.POINTS_AXIS), size=64)
     lanes.words("effect", "axis", "detail", "result", "size")
@@ -142,7 +148,7 @@ def ladder_values(ladder: Ladder) -> list[Record]:
     return records
 
 
-def ladder_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of :func:`ladder_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (38, 58), (0.5, 0.74))
     has_value = {"field": "after", "valid": True}
@@ -152,30 +158,30 @@ def ladder_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     }
     lanes.edges("end")
     lanes.edges("step")
-    lanes.add("step", chart.hairline(color=chart.SOFT), x="before:Q", **down)
+    lanes.add("step", chart.hairline(color=chart.SOFT), x=chart.number("before"), **down)
     lanes.add(
         "end",
         chart.hairline(color=chart.SOFT),
         chart.where("side", "to"),
-        x="after:Q",
+        x=chart.number("after"),
         **down,
     )
     # A fall is paler than a rise; both have their sign in words.
     for colour, change in ((chart.MARK, "lt"), (chart.SOFT, "gte")):
         thick = {"type": "rule", "strokeWidth": 10, "color": colour}
         sign = {"field": "change", change: 0}
-        lanes.add("step", thick, sign, x="before:Q", x2="after", y=lanes.at)
+        lanes.add("step", thick, sign, x=chart.number("before"), x2={"field": "after"}, y=lanes.at)
     lanes.add(
         "step",
         chart.hairline(color=chart.INK),
         _KNOWN_LOW,
-        x="low:Q",
-        x2="high",
+        x=chart.number("low"),
+        x2={"field": "high"},
         y=lanes.at,
     )
     across = chart.number("after", scale={"domain": [0, 1]}, axis=chart.PERCENT_AXIS)
     lanes.dots("step", across, has_value, size=24, stroke=None)
-    lanes.dots("end", "after:Q", has_value, size=40, stroke=None)
+    lanes.dots("end", chart.number("after"), has_value, size=40, stroke=None)
     for kind, weight in (("end", 600), ("step", "normal")):
         lanes.words(kind, "title", "detail", "result", "items", fontWeight=weight)
     start, *steps, end = values
@@ -215,12 +221,12 @@ def _greatest_first(contest: Contest) -> float:
     return math.inf if math.isnan(value) else -value
 
 
-def pair_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of :func:`pair_values`."""
     lanes = _Lanes(
         width, (_PROTOCOL * chart.SMALL + 24, _PAIR_SHORT * chart.SMALL + 24), (76, 28), (14, 14)
     )
-    rows = chart.of_kind("difference", values)
+    rows = [record for record in values if record["kind"] == "difference"]
     edges = []
     for record in rows:
         edges += [record["value"], record["low"], record["high"]]
@@ -252,7 +258,7 @@ def pair_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
             chart.where("side", side),
             x={"value": edges_of_plot[side]},
             y={"value": height},
-            text="label:N",
+            text=chart.words("label"),
         )
     description = (
         f"The difference between two models under {counted(len(rows), 'protocol')}, in points"
@@ -279,8 +285,7 @@ def ranks_values(rows: Sequence[Number], protocol: str | None = None) -> list[Re
             model = row.identity.model
             rows_of_model.setdefault(model, []).append(row)
             ranks_of_model.setdefault(model, []).append(row.ranks.rank or 0)
-    order = {model: (median(ranks), fmean(ranks)) for model, ranks in ranks_of_model.items()}
-    models = sorted(order, key=lambda model: order[model])
+    models = sorted(ranks_of_model, key=lambda model: _order_of_ranks(ranks_of_model[model]))
     labels = chart.cut_distinct(models, _RANKS_MODEL)
     shorter = chart.cut_distinct(models, _RANKS_SHORT)
     records: list[Record] = []
@@ -294,9 +299,13 @@ def ranks_values(rows: Sequence[Number], protocol: str | None = None) -> list[Re
     return records
 
 
-def ranks_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def _order_of_ranks(ranks: Sequence[int]) -> tuple[float, float]:
+    return median(ranks), sum(ranks) / len(ranks)
+
+
+def ranks_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of :func:`ranks_values`."""
-    models = len(chart.of_kind("model", values))
+    models = sum(record["kind"] == "model" for record in values)
     dense = models > _MANY
     step = 15 if dense else 44
     lanes = _Lanes(
@@ -314,7 +323,7 @@ def ranks_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     if dense:
         # A faint tick per rank, and a dot at the median.
         lanes.ticks("rank", across, size=49, opacity=0.5)
-        lanes.dots("model", "median:Q", size=40)
+        lanes.dots("model", chart.number("median"), size=40)
     else:
         # A dot per rank, its area the share of the protocols, with how many these are.
         area_scale = {"domain": [0, 1], "range": [0, step * step / 4]}
@@ -322,10 +331,12 @@ def ranks_spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
         lanes.dots("rank", across, encoded_size=area)
         above = chart.note(align="center", dy=-step * 0.29, baseline="bottom")
         if models <= _COUNTED:
-            lanes.layers += chart.named("rank", above, x="rank:Q", y=chart.lane(), text="label:N")
+            lanes.layers += chart.named(
+                "rank", above, x=chart.number("rank"), y=chart.lane(), text=chart.words("label")
+            )
+    name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     left = {"value": 12 - lanes.left}
-    look = {"text": lanes.name, "description": "description:N"}
-    lanes.add("model", chart.name(), x=left, y=chart.lane(), **look)
+    lanes.add("model", name, x=left, y=chart.lane(), text=lanes.name, description=chart.DESCRIPTION)
     lanes.beside("model", "detail")
     return lanes.spec(values, 20, 50, f"The ranks of {counted(models, 'model')}")
 
@@ -353,12 +364,12 @@ class _Lanes:
         if bar is not None:
             self.bar = bar[self.narrow]
             self.at = chart.lane("lane", bandPosition=self.bar)
-        self.name = "label:N"
+        self.name = chart.words("label")
         if self.narrow:
-            self.name = "short:N"
-        self.layers: list[VegaLite] = []
+            self.name = chart.words("short")
+        self.layers: list[dict[str, Any]] = []
 
-    def add(self, kind: str, mark: VegaLite, *filters: Any, **encoding: Any) -> None:
+    def add(self, kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> None:
         self.layers.append(chart.layer(kind, mark, *filters, **encoding))
 
     def edges(self, kind: str) -> None:
@@ -374,7 +385,7 @@ class _Lanes:
     def reach(self, kind: str, colour: str, thick: float) -> None:
         """Add a line from low to high if these are known."""
         line = {"type": "rule", "color": colour, "strokeWidth": thick}
-        self.add(kind, line, _KNOWN_LOW, x="low:Q", x2="high", y=self.at)
+        self.add(kind, line, _KNOWN_LOW, x=chart.number("low"), x2={"field": "high"}, y=self.at)
 
     def ticks(self, kind: str, across: Any, *, size: int, opacity: float, **encoding: Any) -> None:
         tick = {"type": "point", "shape": "M0,-1L0,1", "stroke": chart.SOFT, "strokeWidth": 1}
@@ -392,7 +403,7 @@ class _Lanes:
         strokeWidth: float = 1,
     ) -> None:
         """Add a described dot; its size is given, or encoded."""
-        point: VegaLite = {
+        point: dict[str, Any] = {
             "type": "point",
             "shape": "circle",
             "fill": fill,
@@ -406,7 +417,7 @@ class _Lanes:
         encoding = {"x": across, "y": self.at}
         if encoded_size is not None:
             encoding["size"] = encoded_size
-        self.add(kind, point, *filters, **encoding, description="description:N")
+        self.add(kind, point, *filters, **encoding, description=chart.DESCRIPTION)
 
     def words(self, kind: str, *fields: str, **look: Any) -> None:
         self.layers += chart.row_words(kind, fields, self.left, self.width, **look)
@@ -415,9 +426,11 @@ class _Lanes:
         """Add a text to the right of the rows of wide charts."""
         if not self.narrow:
             edge = {"value": self.width - self.left - 12}
-            self.add(kind, chart.note(align="right"), x=edge, y=chart.lane(), text=f"{field}:N")
+            self.add(
+                kind, chart.note(align="right"), x=edge, y=chart.lane(), text=chart.words(field)
+            )
 
-    def spec(self, values: Records, top: int, bottom: int, description: str) -> VegaLite:
+    def spec(self, values: Records, top: int, bottom: int, description: str) -> dict[str, Any]:
         margins = {"left": self.left, "right": self.right, "top": top, "bottom": bottom}
         return chart.frame(
             values,

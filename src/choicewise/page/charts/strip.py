@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records, VegaLite
+from choicewise.page.charts.chart import Record, Records
 from choicewise.page.item_views import words
 from choicewise.results.compare import published
 from choicewise.results.number import Number
 from choicewise.util.text import counted
 
-_FAMILY = 11
+_FAMILY: Final = 11
 """Width of the names of families, in sizes of the font."""
 
-_PROTOCOL = 20
+_PROTOCOL: Final = 20
 """Width of the names of protocols, in sizes of the font."""
 
-_PLOT = 38
+_PLOT: Final = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their
 font.
 """
 
-_LANE = 8
+_LANE: Final = 8
 """Pixels of a lane."""
 
-_TALL = 1080
+_TALL: Final = 1080
 """Pixels of all lanes together if there are many."""
 
-_HEADING = 18
+_HEADING: Final = 18
 """Pixels above the numbers of a family."""
 
 
@@ -37,7 +38,7 @@ def caption(values: Records, rank: bool = False) -> str:
     """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing
     else.
     """
-    numbers = chart.of_kind("number", values)
+    numbers = _of_kind(values, "number")
     if not numbers:
         return "No accuracy of this model; its numbers are under the other metrics."
     edge = "rank_low" if rank else "ci_low"
@@ -45,20 +46,24 @@ def caption(values: Records, rank: bool = False) -> str:
     text = f"Dot: {dot} under one protocol"
     bounds = [record[edge] for record in numbers if record[edge] is not None]
     text += "." if all(map(math.isnan, bounds)) else ", with its 95 % interval."
-    if not rank and chart.of_kind("chance", values):
+    if not rank and _of_kind(values, "chance"):
         text += " Lines that touch the dashed one: no better than guessing."
-    if not rank and chart.of_kind("published", values):
+    if not rank and _of_kind(values, "published"):
         text += " Hollow: published for other models, on MMLU."
     return text
 
 
-def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> VegaLite:
+def _of_kind(values: Records, kind: str) -> list[Record]:
+    return [record for record in values if record["kind"] == kind]
+
+
+def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of such values, or of the ranks among the models measured alike."""
     narrow = width < chart.NARROW
     # Narrow charts have the names of families above their dots.
     left = 12 if narrow else _FAMILY * chart.NORMAL + 24
     right = 28 if narrow else 32
-    numbers = chart.of_kind("number", values)
+    numbers = _of_kind(values, "number")
     step = _lane_pixels(len(numbers))
     last_lane = max((record["lane"] for record in numbers), default=0)
     tops = chart.lane("top", last_lane, bandPosition=0)
@@ -84,12 +89,12 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> VegaL
     )
 
 
-def _number_layers(values: Records, rank: bool, step: int) -> list[VegaLite]:
+def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any]]:
     """Return the dots with their intervals, and words for what has no number."""
     at = "value"
     low = "ci_low"
     high = "ci_high"
-    scale: VegaLite = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
+    scale: dict[str, Any] = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
     if rank:
         at = "rank"
         low = "rank_low"
@@ -113,10 +118,14 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[VegaLite]:
         if chosen:
             bar |= {"color": chart.ACCENT, "strokeWidth": 2 * min(step / 5, 1)}
             point |= {"fill": chart.ACCENT, "size": 40}
-        layers.append(chart.layer("number", bar, *filters, x=f"{low}:Q", x2=high, y=chart.lane()))
         layers.append(
             chart.layer(
-                "number", point, *filters, x=across, y=chart.lane(), description="description:N"
+                "number", bar, *filters, x=chart.number(low), x2={"field": high}, y=chart.lane()
+            )
+        )
+        layers.append(
+            chart.layer(
+                "number", point, *filters, x=across, y=chart.lane(), description=chart.DESCRIPTION
             )
         )
     layers.append(
@@ -126,8 +135,8 @@ def _number_layers(values: Records, rank: bool, step: int) -> list[VegaLite]:
             {"field": at, "valid": False},
             x={"value": 0},
             y=chart.lane(),
-            text="absent:N",
-            description="description:N",
+            text=chart.words("absent"),
+            description=chart.DESCRIPTION,
         )
     )
     return layers
@@ -157,9 +166,8 @@ def values(rows: Sequence[Number], chosen: Collection[str] = ()) -> list[Record]
         records.append(_family(ordered, top, start))
         empty = [row.identity.protocol for row in ordered if math.isnan(row.value)]
         for lane, row in enumerate(ordered, start):
-            # One line names all protocols without a number, in the middle of their lanes.
-            middle = empty[len(empty) // 2 :][:1]
-            absent = _absent(empty) if [row.identity.protocol] == middle else ""
+            # One line names all protocols without a number, where the first of them would be.
+            absent = _absent(empty) if [row.identity.protocol] == empty[:1] else ""
             records.append(_number(row, lane, row.identity.protocol in chosen, absent))
             records += _published(row, lane)
         family_names = _names(ordered, start, start - (above + 1) // 2, names, chosen)
@@ -172,40 +180,43 @@ def _greatest_first(row: Number) -> float:
     return math.inf if math.isnan(row.value) else -row.value
 
 
-def _chance_layers() -> list[VegaLite]:
+def _chance_layers() -> list[dict[str, Any]]:
+    line = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
     edges = {"y": chart.lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
-    text = {"x": "chance:Q", "text": "label:N"}
+    across = chart.number("chance")
+    text = {"x": across, "text": chart.words("label")}
     is_first = chart.where("first", 0)
     is_later = {"field": "first", "gt": 0}
     beside = chart.note(align="left", dx=4)
     lane = chart.lane("first")
     return [
-        chart.layer("chance", chart.DASHED, x="chance:Q", **edges),
+        chart.layer("chance", line, x=across, **edges),
         chart.layer("chance", chart.note(), is_first, y={"value": -10}, **text),
         chart.layer("chance", beside, is_later, y=lane, **text),
     ]
 
 
-def _family_layers(left: int, narrow: bool) -> list[VegaLite]:
+def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
+    text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     if narrow:
         above = {
             "x": {"value": 0},
             "y": chart.lane("under_top", bandPosition=0),
-            "text": "heading:N",
+            "text": chart.words("heading"),
         }
-        return chart.named("family", chart.name(), **above, description="description:N")
+        return chart.named("family", text, **above, description=chart.DESCRIPTION)
     beside = {"x": {"value": 12 - left}, "y": chart.lane("middle")}
     # A reader's font may be wider than the one that was measured.
-    name = chart.name(limit=left - 20, dy=-6)
-    named = {"text": "label:N", "description": "description:N"}
+    name = {**text, "limit": left - 20, "dy": -6}
+    named = {"text": chart.words("label"), "description": chart.DESCRIPTION}
     count = chart.note(align="left", dy=7)
     return [
         chart.layer("family", name, **beside, **named),
-        chart.layer("family", count, **beside, text="count:N"),
+        chart.layer("family", count, **beside, text=chart.words("count")),
     ]
 
 
-def _published_layer() -> VegaLite:
+def _published_layer() -> dict[str, Any]:
     look = {
         "size": 45,
         "fill": chart.PAPER,
@@ -217,18 +228,18 @@ def _published_layer() -> VegaLite:
     return chart.layer(
         "published",
         mark,
-        x="published:Q",
+        x=chart.number("published"),
         y=chart.lane(),
-        description="description:N",
+        description=chart.DESCRIPTION,
     )
 
 
-def _name_layers(narrow: bool) -> list[VegaLite]:
+def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     """Return the names; on narrow charts those right of the middle alone, as the families' names
     are on the left.
     """
     # Where a name is beside its dot depends on the room that the values leave.
-    looks: dict[str, VegaLite] = {
+    looks: dict[str, dict[str, Any]] = {
         "center": {"align": "center"},
         "left": {"align": "left"},
         "right": {"align": "right"},
@@ -245,17 +256,17 @@ def _name_layers(narrow: bool) -> list[VegaLite]:
                 "name",
                 chart.note(**look, color=colour),
                 *filters,
-                x="at:Q",
+                x=chart.number("at"),
                 y=chart.lane(),
-                text="label:N",
+                text=chart.words("label"),
             )
     return layers
 
 
-def _rank_axis(values: Records) -> VegaLite:
+def _rank_axis(values: Records) -> dict[str, Any]:
     """Return the axis with the best rank on the right, as the greatest value is."""
     most = 1
-    for record in chart.of_kind("number", values):
+    for record in _of_kind(values, "number"):
         most = max(most, record["rank"] or 1, record["rank_high"] or 1)
     # The best rank is on the right, as the greatest value is.
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
@@ -378,10 +389,9 @@ def _names(
     if low * _PLOT > chart.em(names[-1]) + 1:
         lane = start + len(scored) - 1
         records.append(_name(worst, names[-1], lane, low, "before", chosen))
-    named = {record["lane"] for record in records}
-    for index in range(1, len(scored)):
+    for index in range(1, len(scored) - 1):
         row = scored[index]
-        if row.identity.protocol not in chosen or start + index in named:
+        if row.identity.protocol not in chosen:
             continue
         side = "before"
         at = row.interval.low
@@ -455,8 +465,8 @@ def _published(row: Number, lane: int) -> list[Record]:
 def _chances(records: Records) -> list[Record]:
     """Return a line per stretch of families with the same chance of guessing, named at its top."""
     lines: list[Record] = []
-    tops = {record["family"]: record["top"] for record in chart.of_kind("family", records)}
-    for record in chart.of_kind("number", records):
+    tops = {record["family"]: record["top"] for record in _of_kind(records, "family")}
+    for record in _of_kind(records, "number"):
         chance = record["chance"]
         if math.isnan(chance):
             continue

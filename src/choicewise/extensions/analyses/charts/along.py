@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.along import AlongThought, Point, along_thoughts
 from choicewise.extensions.analyses.along_report import ENDED, along_lines, along_tables, tokens
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records, VegaLite
+from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, chosen_run, protocol_of
 from choicewise.page.study import MOST_RUNS, Study
 from choicewise.page.tables import PageTable, page_table
@@ -113,7 +114,7 @@ def values(answers: AlongThought) -> list[Record]:
     return records
 
 
-_SERIES = ("right", "probability of the right choice", "answer still changes")
+_SERIES: Final = ("right", "probability of the right choice", "answer still changes")
 """The drawn numbers of a point."""
 
 
@@ -146,7 +147,7 @@ def _point_record(slot: int, point: Point, n: int) -> Record:
     }
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the specification of a chart of ``values``, all of one protocol."""
     axis = {**chart.PERCENT_AXIS, "values": [0, 0.25, 0.5, 0.75, 1]}
     scale = {"domain": [0, 1], "nice": False}
@@ -158,19 +159,28 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     }
     y = chart.number("value", scale=scale, axis=axis)
     shape = chart.slots(chart.SHAPES)
-    layers = [chart.layer("chance", chart.DASHED, y="value:Q")]
+    dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    layers = [chart.layer("chance", dash, y=chart.number("value"))]
 
+    band = {"type": "area", "opacity": 0.18, "line": False}
     has_interval = {"field": "low", "valid": True}
-    layers.append(chart.layer("point", chart.BAND, has_interval, **series, y="low:Q", y2="high"))
-    layers.append(chart.layer("point", chart.PATH, **series, y=y))
-    look = {"shape": shape, "description": "description:N"}
-    layers.append(chart.layer("point", chart.dot(56), **series, y=y, **look))
+    ends = {"y": chart.number("low"), "y2": {"field": "high"}}
+    layers.append(chart.layer("point", band, has_interval, **series, **ends))
+    line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
+    layers.append(chart.layer("point", line, **series, y=y))
+    dot: dict[str, Any] = {"type": "point", "filled": True, "opacity": 1}
+    dot |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 56}
+    description = chart.DESCRIPTION
+    layers.append(chart.layer("point", dot, **series, y=y, shape=shape, description=description))
 
-    layers += chart.chance_name()
+    chance_note = chart.note(align="left", dy=-8, dx=2)
+    left = {"x": {"value": 0}, "y": chart.number("value")}
+    layers += chart.named("chance", chance_note, **left, text=chart.words("label"))
     key = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60}
     layers.append(chart.layer("series", sign, **key, color=series["color"], shape=shape))
-    layers.append(chart.layer("series", chart.name(dx=10), **key, text="label:N"))
+    text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK, "dx": 10}
+    layers.append(chart.layer("series", text, **key, text=chart.words("label")))
     return chart.frame(
         values,
         layers,
@@ -187,8 +197,8 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     )
 
 
-_LINE = 18
+_LINE: Final = 18
 """Pixels of a name above the chart."""
 
-_HEIGHT = 280
+_HEIGHT: Final = 280
 """Pixels of the chart's height."""

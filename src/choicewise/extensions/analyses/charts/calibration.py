@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
     Calibrated,
@@ -9,12 +11,12 @@ from choicewise.extensions.analyses.charts.probabilities import (
     stated_probabilities,
 )
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records, VegaLite
+from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, about_run, chosen_run
 from choicewise.page.study import Study
 from choicewise.util.text import counted, interval, percent, safe
 
-CAPTION = (
+CAPTION: Final = (
     "Dot: items of similar confidence, and how many of them are right. Below the dashed line: "
     "overconfident."
 )
@@ -59,7 +61,7 @@ def values(calibrated: Calibrated) -> list[Record]:
     return records
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the specification of a diagram of ``values``, a square with room on its right if the
     chart is wide.
     """
@@ -69,17 +71,20 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     x = chart.number("confidence", scale=scale, axis={**axis, "title": "confidence"})
     y = chart.number("right", scale=scale, axis={**axis, "title": "right"})
 
-    layers = [chart.layer("even", chart.DASHED, x="start:Q", x2="end", y="start:Q", y2="end")]
+    start = chart.number("start")
+    end = {"field": "end"}
+    dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    layers = [chart.layer("even", dash, x=start, x2=end, y=start, y2=end)]
     rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
-    layers.append(chart.layer("bin", rule, x=x, y="low:Q", y2="high"))
+    layers.append(chart.layer("bin", rule, x=x, y=chart.number("low"), y2={"field": "high"}))
     # The area of a dot is its share of the items: a bin of three items must not look like one of a
     # hundred.
-    point: VegaLite = {"type": "point", "shape": "circle", "fill": chart.INK}
+    point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
     point |= {"stroke": chart.PAPER, "strokeWidth": 1, "opacity": 1}
     area = chart.number("share", legend=None, scale={"domain": [0, 1], "range": [20, 300]})
-    layers.append(chart.layer("bin", point, x=x, y=y, size=area, description="description:N"))
+    layers.append(chart.layer("bin", point, x=x, y=y, size=area, description=chart.DESCRIPTION))
 
-    bins = chart.of_kind("bin", values)
+    bins = [record for record in values if record["kind"] == "bin"]
     return chart.frame(
         values,
         layers,
@@ -93,12 +98,12 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     )
 
 
-SIDE = 270
+SIDE: Final = 270
 """Pixels of a diagram on a page, where several stand beside each other."""
 
-_LEFT = 54
-_RIGHT = 24
+_LEFT: Final = 54
+_RIGHT: Final = 24
 """Pixels beside the square."""
 
-_MOST = 420
+_MOST: Final = 420
 """Pixels of the square's side at most."""

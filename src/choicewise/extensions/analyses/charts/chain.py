@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
@@ -15,7 +15,7 @@ from choicewise.extensions.analyses.charts.probabilities import (
     stated_probabilities,
 )
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records, VegaLite
+from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, about_runs, run_of, several_data
 from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
@@ -27,7 +27,7 @@ from choicewise.util.text import counted, plain
 # position in both layouts: ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the
 # narrow one.
 
-CAPTION = (
+CAPTION: Final = (
     "Left to right, each metric drops detail and tracks training less smoothly (Schaeffer et al. "
     "2024, arXiv 2406.04391)."
 )
@@ -36,18 +36,22 @@ CAPTION = (
 
 def caption(values: Records) -> str:
     """Return how to read a chart of ``values``; it names only what is drawn."""
-    dots = chart.of_kind("dot", values)
+    dots = _of_kind("dot", values)
     sentences = [CAPTION, "Every panel has a scale of its own."]
     if any(not math.isnan(dot["across_low"]) for dot in dots):
         sentences.append("Line: 95 % interval.")
-    if chart.of_kind("guess", values):
+    if _of_kind("guess", values):
         sentences.append("Dashed: what guessing gives.")
-    models = max((group["models"] for group in chart.of_kind("group", values)), default=0)
+    models = max((group["models"] for group in _of_kind("group", values)), default=0)
     if models > len({dot["model"] for dot in dots}):
         sentences.append(
             f"{MOST} of {models} models, those with the highest accuracy; the table has all."
         )
     return " ".join(sentences)
+
+
+def _of_kind(kind: str, records: Records) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
 
 
 def lacks(study: Study) -> str:
@@ -67,7 +71,7 @@ def draw(study: Study, choices: Choices) -> Chart:
     raise UsageError("no item has log-likelihoods of its choices")
 
 
-MOST = 12
+MOST: Final = 12
 """Models that are drawn."""
 
 
@@ -121,14 +125,14 @@ def _row_of(metric: str, rows: Sequence[Number]) -> Number | None:
     return None
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the specification of a chart of ``values``."""
     if width < chart.NARROW:
         layout = _Layout(x="along", y="line", names="slim", left=_SHORT, right=28, panels=1)
     else:
         layout = _Layout(x="across", y="row", names="wide", left=_NAME, right=24, panels=_PANELS)
-    groups = chart.of_kind("group", values)
-    models = {dot["model"] for dot in chart.of_kind("dot", values)}
+    groups = _of_kind("group", values)
+    models = {dot["model"] for dot in _of_kind("dot", values)}
     about = (
         f"The metrics from log-probability to accuracy of {counted(len(models), 'model')} under "
     )
@@ -167,80 +171,82 @@ class _Layout:
         """Return the pixels on the left."""
         return self.left * chart.NORMAL + 24
 
-    def across(self, name: str = "") -> VegaLite:
+    def across(self, name: str = "") -> dict[str, Any]:
         end: float = 1
         if self.panels > 1:
             end = self.panels - _BETWEEN
         scale = {"domain": [0, end], "nice": False, "zero": False}
         return chart.number(f"{self.x}{name}", axis=None, scale=scale)
 
-    def down(self, name: str = "", **channel: Any) -> VegaLite:
+    def down(self, name: str = "", **channel: Any) -> dict[str, Any]:
         return chart.lane(f"{self.y}{name}", **channel)
 
-    def layers(self, values: Records) -> list[VegaLite]:
+    def layers(self, values: Records) -> list[dict[str, Any]]:
         x = self.across()
         y = self.down()
+        label = chart.words("label")
         edge = {"value": 12 - self.margin}
-        name = chart.name()
+        name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
         # One layer has to name all lanes, also the empty ones.
-        ticks = chart.of_kind("tick", values)
+        ticks = _of_kind("tick", values)
         last = max((tick[f"last_{self.y}"] for tick in ticks), default=0)
         bold = {**name, "fontWeight": 600}
-        layers = [chart.layer("group", bold, x=edge, y=self.down(last=last), text="label:N")]
+        layers = [chart.layer("group", bold, x=edge, y=self.down(last=last), text=label)]
 
         ends = {
             "y": self.down("_first", bandPosition=0),
             "y2": {"field": f"{self.y}_last", "bandPosition": 1},
         }
         layers.append(chart.layer("tick", chart.hairline(), x=x, **ends))
-        layers.append(chart.layer("guess", chart.DASHED, x=x, **ends))
+        dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+        layers.append(chart.layer("guess", dash, x=x, **ends))
         rule = {"type": "rule", "color": chart.SOFT, "strokeWidth": 1.5}
         has_interval = {"field": f"{self.x}_low", "valid": True}
-        interval = {"x": self.across("_low"), "x2": f"{self.x}_high"}
+        interval = {"x": self.across("_low"), "x2": {"field": f"{self.x}_high"}}
         layers.append(chart.layer("dot", rule, has_interval, **interval, y=y))
-        point: VegaLite = {"type": "point", "shape": "circle", "fill": chart.INK}
+        point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
         point |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48, "opacity": 1}
-        layers.append(chart.layer("dot", point, x=x, y=y, description="description:N"))
+        layers.append(chart.layer("dot", point, x=x, y=y, description=chart.DESCRIPTION))
         of_side = chart.where("side", self.names)
-        layers.append(chart.layer("name", name, of_side, x=edge, y=y, text="label:N"))
+        layers.append(chart.layer("name", name, of_side, x=edge, y=y, text=label))
 
         small = chart.note(align="left")
         if self.panels == 1:
             heading = {**small, "color": chart.INK}
-            layers += chart.named("panel", heading, x=x, y=y, text="heading:N")
+            layers += chart.named("panel", heading, x=x, y=y, text=chart.words("heading"))
         else:
             title = {**name, "fontSize": chart.SMALL}
-            layers.append(chart.layer("panel", title, x=x, y=y, text="title:N"))
+            layers.append(chart.layer("panel", title, x=x, y=y, text=chart.words("title")))
             under = self.down("_under")
-            layers.append(chart.layer("panel", small, x=x, y=under, text="better:N"))
+            layers.append(chart.layer("panel", small, x=x, y=under, text=chart.words("better")))
         below = self.down("_below")
         for side in ("left", "center", "right"):
             at_side = chart.where("side", side)
             note = chart.note(align=side)
-            layers.append(chart.layer("tick", note, at_side, x=x, y=below, text="label:N"))
+            layers.append(chart.layer("tick", note, at_side, x=x, y=below, text=label))
         return layers
 
 
-_LANE = 17
+_LANE: Final = 17
 """Pixels of a lane."""
 
-_ABOVE = 3
+_ABOVE: Final = 3
 """Lanes above the models: the protocol, the metric, which way is better."""
 
-_PANELS = 5
+_PANELS: Final = 5
 """Panels side by side."""
 
-_BETWEEN = 0.16
+_BETWEEN: Final = 0.16
 """Room between two panels, in panels."""
 
-_NAME = 16
-_SHORT = 12
+_NAME: Final = 16
+_SHORT: Final = 12
 """Widths of the names of models, on wide and narrow charts, in sizes of the font."""
 
-_PROTOCOL = 26
+_PROTOCOL: Final = 26
 """Width of the name of a protocol."""
 
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Round numbers at which a scale may end, times a power of ten."""
 
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from choicewise.extensions.analyses.charts.stored import (
     FAMILIES,
@@ -20,11 +20,11 @@ from choicewise.extensions.analyses.charts.stored import (
     read_chain,
 )
 from choicewise.extensions.analyses.statistics import Bin
-from choicewise.page.overview import commonest_headline
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.protocols.metrics import CHAIN, METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.report.tables import interval_text, value_text
+from choicewise.results.headline import headline
 from choicewise.results.number import Number
 from choicewise.results.run import Run, open_run
 from choicewise.util import text
@@ -105,7 +105,7 @@ def lacks_probabilities(study: Study) -> str:
     return "no protocol scores log-likelihoods of the choices over all items"
 
 
-CHAIN_TITLES = {
+CHAIN_TITLES: Final = {
     "logprob": "log-probability",
     "prob": "probability",
     "norm-prob": "normalised",
@@ -142,7 +142,7 @@ def _value_cell(row: Number | None) -> str:
     return f"{value_text(row, row.value)} ({interval_text(row)})"
 
 
-CALIBRATION_COLUMNS = (
+CALIBRATION_COLUMNS: Final = (
     ("model", ""),
     ("calibration error", "number"),
     ("95 % interval", "number"),
@@ -166,7 +166,7 @@ def calibration_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
     return rows
 
 
-BIN_COLUMNS = (
+BIN_COLUMNS: Final = (
     ("model", ""),
     ("confidence", ""),
     ("mean confidence in %", "number"),
@@ -205,17 +205,23 @@ def errors_in_words(calibrated: Calibrated) -> list[str]:
 
 
 def _commonest_row(runs: Sequence[ShownRun], families: Sequence[str]) -> Number | None:
-    """Return the headline of the first of ``families`` that has one, among the accuracies that most
+    """Return the headline of the first of ``families`` that has one, among the protocols that most
     runs have.
     """
-    rows = []
-    for run in runs:
-        for row in run.rows:
-            is_accuracy = row.identity.metric == "acc" and not math.isnan(row.value)
-            if is_accuracy and row.identity.subject == "all":
-                rows.append(row)
     # Models of one chart must have the same protocol, or their order says nothing.
-    return commonest_headline(rows, families)
+    for family in families:
+        rows = []
+        for run in runs:
+            for row in run.rows:
+                is_accuracy = row.identity.metric == "acc" and not math.isnan(row.value)
+                if row.identity.subject == "all" and row.identity.family == family and is_accuracy:
+                    rows.append(row)
+        counts = Counter(row.identity.signature for row in rows)
+        most = max(counts.values(), default=0)
+        row_of_family = headline([row for row in rows if counts[row.identity.signature] == most])
+        if row_of_family is not None:
+            return row_of_family
+    return None
 
 
 @dataclass

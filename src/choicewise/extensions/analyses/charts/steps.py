@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.extensions.analyses.signal import STEPS, Training, trainings
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records, VegaLite
+from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, several_data
 from choicewise.page.study import ShownRun, Study
 from choicewise.protocols.catalogue import variant_of
@@ -58,14 +58,18 @@ def draw(study: Study, choices: Choices) -> Chart:
         few = f"no training run has enough checkpoints under {name!r}"
         raise UsageError(f"{few}; {did_you_mean(name, list(lines))}")
     records = values(lines[name])
-    checkpoints = counted(len(chart.of_kind("point", records)), "checkpoint")
+    checkpoints = counted(len(_of_kind("point", records)), "checkpoint")
     title = f"{safe(name)} on {study.runs[0].manifest.dataset.name} over {checkpoints}"
     return Chart("steps", title, spec(records, choices.width), caption(records))
 
 
+def _of_kind(kind: str, records: Records) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
+
+
 def caption(values: Records) -> str:
     """Return how to read a chart of ``values``; it names only what is drawn."""
-    points = chart.of_kind("point", values)
+    points = _of_kind("point", values)
     sentences = []
     if _unit(points) == "tokens":
         sentences.append("Every dot is a checkpoint, at the tokens that it was trained on.")
@@ -73,7 +77,7 @@ def caption(values: Records) -> str:
         sentences.append("Every dot is a checkpoint, at its step of training.")
     if any(_is_number(record["ci_low"]) for record in points):
         sentences.append("Pale: 95 % intervals.")
-    if chart.of_kind("chance", values):
+    if _of_kind("chance", values):
         sentences.append("Dashed: what guessing gives.")
     ticks, _ = _progress_scale(points)
     if ticks:
@@ -83,10 +87,10 @@ def caption(values: Records) -> str:
     return " ".join(sentences)
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
+def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the specification of a chart of ``values``, all of one protocol."""
-    points = chart.of_kind("point", values)
-    names = chart.of_kind("training", values)
+    points = _of_kind("point", values)
+    names = _of_kind("training", values)
     is_narrow = width < chart.NARROW
     is_named = len(names) > 1
     right = 24
@@ -96,10 +100,12 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     elif is_named:
         right = _NAME * chart.NORMAL + 40
 
-    layers = [chart.layer("chance", chart.DASHED, y="value:Q")]
+    layers = [_chance_line()]
     # The line of guessing is below everything else, and its name above.
     layers += _lines_and_dots(values, points)
-    layers += chart.chance_name()
+    edge = {"x": {"value": 0}, "y": chart.number("value")}
+    chance_note = chart.note(align="left", dy=-8, dx=2)
+    layers += chart.named("chance", chance_note, **edge, text=chart.words("label"))
     records = list(values)
     if is_named:
         layers += _name_layers(is_narrow)
@@ -117,15 +123,20 @@ def spec(values: Records, width: int = chart.WIDTH) -> VegaLite:
     )
 
 
-def _lines_and_dots(values: Records, points: Records) -> list[VegaLite]:
+def _chance_line() -> dict[str, Any]:
+    dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
+    return chart.layer("chance", dash, y=chart.number("value"))
+
+
+def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
     """Return the layers of the training runs, those without a colour below those that have one."""
     ticks, scale = _progress_scale(points)
-    marks: VegaLite = {"tickCount": 6}
+    marks: dict[str, Any] = {"tickCount": 6}
     if ticks:
         marks = {"values": ticks}
     x_axis = {"format": "~s", "title": _unit(points), **marks}
     x = chart.number("at", scale=scale, axis=x_axis)
-    y_axis: VegaLite = {"tickCount": 6, "title": None}
+    y_axis: dict[str, Any] = {"tickCount": 6, "title": None}
     if all(record["share"] for record in points):
         y_axis["labelExpr"] = "format(100 * datum.value, '~f') + ' %'"
     else:
@@ -133,49 +144,55 @@ def _lines_and_dots(values: Records, points: Records) -> list[VegaLite]:
     y_scale = {"zero": False, "nice": True, "domain": _value_range(values)}
     y = chart.number("value", scale=y_scale, axis=y_axis)
     by_training = {"x": x, "detail": {"field": "training", "type": "nominal"}}
-    ends = {"y": "ci_low:Q", "y2": "ci_high"}
+    ends = {"y": chart.number("ci_low"), "y2": {"field": "ci_high"}}
     has_value = {"field": "value", "valid": True}
     has_interval = {"field": "ci_low", "valid": True}
+    band = {"type": "area", "opacity": 0.18, "line": False}
+    line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
+    dot: dict[str, Any] = {"type": "point", "filled": True, "opacity": 1}
+    dot |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48}
+
     layers = []
     for has_slot in (False, True):
-        color: VegaLite = {"value": chart.MARK}
-        shape: VegaLite = {"value": "circle"}
+        color: dict[str, Any] = {"value": chart.MARK}
+        shape: dict[str, Any] = {"value": "circle"}
         if has_slot:
             color = chart.slots(chart.MODELS)
             shape = chart.slots(chart.SHAPES)
         # Eight colours can be told apart; further training runs are grey, below the coloured ones.
         filters = ({"field": "slot", "valid": has_slot}, has_value)
-        interval_filters = (*filters, has_interval)
         layers.append(
-            chart.layer("point", chart.BAND, *interval_filters, **by_training, **ends, color=color)
+            chart.layer("point", band, *filters, has_interval, **by_training, **ends, color=color)
         )
-        layers.append(chart.layer("point", chart.PATH, *filters, **by_training, y=y, color=color))
-        look = {"color": color, "shape": shape, "description": "description:N"}
-        layers.append(chart.layer("point", chart.dot(48), *filters, x=x, y=y, **look))
+        layers.append(chart.layer("point", line, *filters, **by_training, y=y, color=color))
+        look = {"color": color, "shape": shape, "description": chart.DESCRIPTION}
+        layers.append(chart.layer("point", dot, *filters, x=x, y=y, **look))
     return layers
 
 
-def _name_layers(is_narrow: bool) -> list[VegaLite]:
+def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
     """Return the layers of the training runs' names, at the ends of their lines or above a narrow
     chart.
     """
     if is_narrow:
-        position: VegaLite = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
+        position = {"x": {"value": 7}, "y": chart.number("above", scale=None)}
         offset = 0
     else:
-        position = {"x": {"value": "width"}, "y": "label_at:Q"}
+        position = {"x": {"value": "width"}, "y": chart.number("label_at")}
         offset = 7
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": offset}
+    text: dict[str, Any] = {"type": "text", "align": "left", "baseline": "middle"}
+    text |= {"color": chart.INK, "dx": 10 + offset}
     has_slot = {"field": "slot", "valid": True}
     color = chart.slots(chart.MODELS)
     shape = chart.slots(chart.SHAPES)
     return [
         chart.layer("training", sign, has_slot, **position, color=color, shape=shape),
-        chart.layer("training", chart.name(dx=10 + offset), **position, text="label:N"),
+        chart.layer("training", text, **position, text=chart.words("label")),
     ]
 
 
-MOST = 100
+MOST: Final = 100
 """Protocols whose numbers a page shows over checkpoints; others can be plotted alone."""
 
 
@@ -270,7 +287,7 @@ def values(lines: Sequence[Line]) -> list[Record]:
     return records
 
 
-COLUMNS = (
+COLUMNS: Final = (
     ("training run", ""),
     ("step", "number"),
     ("value", "number"),
@@ -283,26 +300,26 @@ COLUMNS = (
 def cells(values: Records) -> list[list[str]]:
     """Return the numbers of a chart as rows of a table under :data:`COLUMNS`."""
     rows = []
-    for point in chart.of_kind("point", values):
+    for point in _of_kind("point", values):
         row = [point["training"], point["step_text"], point["value_text"]]
         row += [point["interval_text"], point["items_text"]]
         rows.append(row)
     return rows
 
 
-_NAME = 12
+_NAME: Final = 12
 """Width of the names of training runs, in sizes of the font."""
 
-_LINE = 18
+_LINE: Final = 18
 """Pixels of a name above the chart."""
 
-_HEIGHT = 320
+_HEIGHT: Final = 320
 """Pixels of the chart's height."""
 
-_TENFOLD = 30.0
+_TENFOLD: Final = 30.0
 """From so many times the first step on, marks are powers of ten."""
 
-_DISTANCE = 15
+_DISTANCE: Final = 15
 """Pixels between two names."""
 
 
@@ -347,7 +364,7 @@ def _unit(points: Records) -> str:
     return "step"
 
 
-def _progress_scale(points: Records) -> tuple[list[float], VegaLite]:
+def _progress_scale(points: Records) -> tuple[list[float], dict[str, Any]]:
     """Return the ticks and the scale of the progress of ``points``.
 
     Ticks are powers of ten if the last step is many times the first one; else there are none.
@@ -356,7 +373,7 @@ def _progress_scale(points: Records) -> tuple[list[float], VegaLite]:
     domain = [0.0, 1.0]
     if at:
         domain = [at[0], at[-1]]
-    scale: VegaLite = {"nice": False, "padding": 8, "domain": domain}
+    scale: dict[str, Any] = {"nice": False, "padding": 8, "domain": domain}
     positive = [step for step in at if step > 0]
     if not positive or positive[-1] / positive[0] < _TENFOLD:
         return [], {**scale, "zero": False}
@@ -389,10 +406,19 @@ def _with_name_positions(values: Records, height: int) -> list[Record]:
     above the chart.
     """
     low, high = _value_range(values)
-    names = chart.of_kind("training", values)
+    names = _of_kind("training", values)
     names.sort(key=lambda record: -record["value"])
-    wanted = [(high - record["value"]) / (high - low) * height for record in names]
-    pixels = chart.apart(wanted, _DISTANCE, 0.0, height)
+    pixels: list[float] = []
+    for record in names:
+        pixel = (high - record["value"]) / (high - low) * height
+        if pixels:
+            pixel = max(pixel, pixels[-1] + _DISTANCE)
+        pixels.append(max(pixel, 0.0))
+    # Names that were pushed below the chart push those above them up again.
+    limit = float(height)
+    for number in reversed(range(len(pixels))):
+        pixels[number] = min(pixels[number], limit)
+        limit = pixels[number] - _DISTANCE
     records = [record for record in values if record["kind"] != "training"]
     for number, record in enumerate(names):
         label_at = high - pixels[number] / height * (high - low)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.statistics import Bin, reliability
@@ -23,13 +23,13 @@ from choicewise.results.run import Run
 from choicewise.results.summary import read_numbers
 from choicewise.scoring.probabilities import BINS
 
-FAMILIES = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
+FAMILIES: Final = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
 """Families of protocols whose probabilities are shown."""
 
-NAME = "probabilities"
+NAME: Final = "probabilities"
 """The statistic's name in a summary."""
 
-_ERRORS = ("ece", "brier")
+_ERRORS: Final = ("ece", "brier")
 
 
 def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:

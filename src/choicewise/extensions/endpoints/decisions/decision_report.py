@@ -41,8 +41,8 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
     for layouts in by_kind.values():
         first = layouts[0]
         yield Table(
-            "served-minus-own",
-            f"{first.served} minus our computation",
+            name="served-minus-own",
+            title=f"{first.served} minus our computation",
             columns=LAYOUTS,
             rows=[_layout_row(layout) for layout in layouts],
             notes=[*_noise(first), *map(_intervals, layouts)],
@@ -50,8 +50,8 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
         for layout in layouts:
             if layout.items:
                 yield Table(
-                    "items",
-                    f"{layout.served} minus {layout.own}, by item",
+                    name="items",
+                    title=f"{layout.served} minus {layout.own}, by item",
                     columns=ITEMS,
                     rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
                     notes=["served, own: position of the likeliest option"],

@@ -54,22 +54,22 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
     summary = endpoint_summary(run)
     if summary is None:
         title = f"{run.folder} is no run of a decision endpoint; run the model decisions:URL#NAME"
-        yield Table("endpoint", title, facts=facts)
+        yield Table(name="endpoint", title=title, facts=facts)
         return
     for name, value in asdict(summary).items():
         # Protocols and checks are the rows of the two tables.
         if name not in ("protocols", "checks"):
             facts["endpoint_notes" if name == "notes" else name] = value
     yield Table(
-        "endpoint",
-        f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",
+        name="endpoint",
+        title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",
         columns=PROTOCOLS,
         rows=[_protocol_row(refusals) for refusals in summary.protocols],
         notes=list(_lines(summary)),
         facts=facts,
     )
     rows = [[check.description, check.values, check.says, check.doubt] for check in summary.checks]
-    yield Table("checks", "what the answers claim, checked", columns=CHECKS, rows=rows)
+    yield Table(name="checks", title="what the answers claim, checked", columns=CHECKS, rows=rows)
 
 
 def _protocol_row(refusals: Refusals) -> list[Any]:

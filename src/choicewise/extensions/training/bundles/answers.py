@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from choicewise.records import (
 )
 from choicewise.results.run import Run, open_run
 from choicewise.running.progress import Progress
-from choicewise.scoring.observed import Integers, Mask, row_of
+from choicewise.scoring.observed import row_of
 from choicewise.store.folder import open_folder
 from choicewise.store.tables import block_file, damaged_blocks, read_table
 from choicewise.util.files import SETTINGS, TABLE, open_file, read_text
@@ -50,22 +50,23 @@ from choicewise.util.tables import open_parquet, unpacked
 from choicewise.util.text import check_name, counted, has_half_character, listed, refuse_secret
 
 Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
 
-REQUESTS = "requests"
-MODEL = "model"
+REQUESTS: Final = "requests"
+MODEL: Final = "model"
 
-ROUNDING = 1e-3
+ROUNDING: Final = 1e-3
 """Nats by which the rounding of logits may lift a log-probability above 0."""
 
-SURPLUS = 0.02
+SURPLUS: Final = 0.02
 """Probability above 1 that the rounding to bfloat16 may give to all tokens of an index together."""
 
-CONTRADICTION = 0.05
+CONTRADICTION: Final = 0.05
 """Nats by which rounding may put a log-probability on the wrong side of what its rank implies."""
 
-FEW = 20
-SHARE = 0.5
-CERTAIN = -1e-3
+FEW: Final = 20
+SHARE: Final = 0.5
+CERTAIN: Final = -1e-3
 """If more than ``SHARE`` of at least ``FEW`` numbers are equal, they are placeholders.
 
 Numbers above ``CERTAIN`` are not: a model may be certain of many tokens.
@@ -321,7 +322,16 @@ def _items(bundle: Bundle) -> dict[str, Iterator[ItemRow]]:
 
 def _items_of(bundle: Bundle, split: str) -> Iterator[ItemRow]:
     for row in bundle.items.filter(pc.field("split") == split).to_pylist():
-        yield ItemRow(**row)
+        yield ItemRow(
+            position=row["position"],
+            split=row["split"],
+            item=row["item"],
+            subject=row["subject"],
+            question=row["question"],
+            choices=row["choices"],
+            gold=row["gold"],
+            fields=row["fields"],
+        )
 
 
 def _read_description(bundle: Bundle, file: Path, model: str | None) -> Answered:
@@ -645,7 +655,9 @@ class _Intake:
             ranks = np.select([greedy == 1, greedy == 0], [0, NOT_FIRST], UNKNOWN)
             self.ranks[alone] = ranks[~is_long]
 
-    def _located(self, row: Integers, position: Integers, token: Integers) -> tuple[Integers, Mask]:
+    def _located(
+        self, row: Integers, position: Integers, token: Integers
+    ) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the index of each answer among the scored tokens, and mark the usable answers.
 
         The indices are those of usable answers alone; the others are noted as problems.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -52,12 +52,12 @@ from choicewise.util.files import copy_of, move, new_folder, remove
 from choicewise.util.jsonio import json_digest
 from choicewise.util.tables import write_parquet
 
-UNANSWERED = "the bundle of requests was not answered yet"
+UNANSWERED: Final = "the bundle of requests was not answered yet"
 """Why the observations of a bundle hold no numbers."""
 
-NAME = "a bundle of requests"
+NAME: Final = "a bundle of requests"
 
-PROBES = (
+PROBES: Final = (
     "The capital of France is",
     " Paris",
     "Answer:",
@@ -74,7 +74,7 @@ PROBES = (
 """Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts.
 """
 
-_SPOOL = "spool"
+_SPOOL: Final = "spool"
 _NOTED = pa.schema(
     [
         ("key", pa.string()),
@@ -134,6 +134,7 @@ def write_bundle(
         write_parquet(folder / ROWS, tables, SCHEMA, repeated=["item", "null", "context"])
         remove(spool)
         rows = pq.read_table(folder / ROWS, columns=DIGESTED)
+        counts = count_rows(rows)
         record = BundleRecord(
             choicewise=choicewise.__version__,
             digest=rows_digest(rows),
@@ -144,10 +145,13 @@ def write_bundle(
             missing=dict(missing),
             window=model.window,
             tokenizer=_tokenizer_record(name, opened),
+            rows=counts["rows"],
+            tokens=counts["tokens"],
             unique_tokens=model.unique,
+            scored=counts["scored"],
+            longest=counts["longest"],
             needs=_needs(manifest.protocols),
             files={file: file_record(folder / file) for file in (ROWS, f"{RUN}/{RUN_MANIFEST}")},
-            **count_rows(rows),
         )
         write_record(folder, record)
     return open_bundle(out)

@@ -338,7 +338,7 @@ def _axis_lines(protocol: Protocol, every: bool) -> list[str]:
     first, *others = [
         *wrap(", ".join(brief), 71, break_on_hyphens=False),
         *long,
-        "all others as by default; --all shows them",
+        "the other axes have their defaults (--all shows them)",
     ]
     return [f"axes    {first}", *(f"        {line}" for line in others)]
 

@@ -16,6 +16,7 @@ from choicewise.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
+    from choicewise.results.compare import Comparison
     from choicewise.results.run import Run
 
 
@@ -190,9 +191,8 @@ def _compare_runs(
         protocols_table,
         short_lines,
     )
-    from choicewise.results.compare import comparisons
 
-    compared = [comparisons(left, right, protocols) for left, right in pairs]
+    compared = [_compared(left, right, protocols, output) for left, right in pairs]
     if output.json:
         print_json([comparison.as_json() for comparison in chain.from_iterable(compared)])
         return
@@ -210,6 +210,21 @@ def _compare_runs(
             print_parts([protocols_table(of_pair, output.every)])
             if len(of_pair) > LISTED and not output.every:
                 tell(f"{len(of_pair) - LISTED} more: --all; details: --protocol NAME")
+
+
+def _compared(
+    left: Run, right: Run | None, protocols: list[str], output: options.Output
+) -> list[Comparison]:
+    from choicewise.results.compare import comparisons, credit_comparisons
+    from choicewise.results.summary import summarize
+
+    # For a line each, summaries suffice, which are read in no time.
+    in_lines = not (protocols or output.ids or output.json)
+    if in_lines and right is not None and left.is_whole and right.is_whole:
+        by_credit = credit_comparisons(summarize(left.folder), summarize(right.folder))
+        if by_credit is not None and len(by_credit) > 1:
+            return by_credit
+    return comparisons(left, right, protocols)
 
 
 def _compare_published(

@@ -18,23 +18,27 @@ from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.catalogue import resolve
+from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.protocols.protocol import (
     NEUTRAL,
     Protocol,
     axis_differences,
     short_signature,
 )
+from choicewise.records import Manifest
 from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
 from choicewise.results.measurement import (
     Flips,
     Measurement,
     flips,
+    flips_of,
     movement,
     paired_credits,
+    same_items,
     shared_items,
 )
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Axis, axes_between
+from choicewise.results.outcomes import Axis, Outcome, Summary, axes_between
 from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
 from choicewise.scoring.answers import is_cut
@@ -190,6 +194,97 @@ def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[
             f"{next(iter(right.protocols))}"
         )
     return _compared(left, right, pairs)
+
+
+def credit_comparisons(left: Summary, right: Summary) -> list[Comparison] | None:
+    """Compare two runs under all protocols that they share, by the credits in their summaries.
+
+    That reads no observation: ``moved``, ``furthest``, ``figures`` and near ties stay unknown.
+    Returns None unless every pair is "comparable" over the same items, without cut answers.
+    """
+    outcomes = {outcome.protocol.digest: outcome for outcome in right.outcomes.outcomes}
+    compared = []
+    for outcome in left.outcomes.outcomes:
+        other = outcomes.get(outcome.protocol.digest)
+        if other is None:
+            continue
+        comparison = _by_credit(_Kept(left, outcome), _Kept(right, other))
+        if comparison is None:
+            return None
+        compared.append(comparison)
+    return compared or None
+
+
+class _Kept:
+    """Find what a summary keeps of one protocol."""
+
+    def __init__(self, summary: Summary, outcome: Outcome) -> None:
+        self.manifest = summary.manifest
+        self.folder = summary.folder
+        self.outcome = outcome
+        self.rows = summary.rows_of(outcome.name)
+        self.metric = METRICS[outcome.protocol.metric]
+
+    @property
+    def suffices(self) -> bool:
+        """Check that the credits tell all about its one number."""
+        if len(self.rows) != 1 or self.manifest.imported is not None:
+            return False
+        (row,) = self.rows
+        return not row.cut and row.bounds.rounding is None
+
+    def side(self, credits: Floats) -> Side:
+        """Describe the number; ``credits``: of the items that both sides score."""
+        (row,) = self.rows
+        return Side(
+            folder=str(self.folder),
+            model=self.manifest.model.name,
+            protocol=self.outcome.name,
+            p=row.identity.id,
+            i=row.identity.i,
+            t=row.identity.t,
+            r=row.identity.r,
+            value=row.value,
+            items=len(self.outcome.ids),
+            selection=row.identity.selection,
+            paired=_paired_value(self.metric, credits),
+            share=self.metric.share,
+            metric=self.outcome.protocol.metric,
+        )
+
+
+def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
+    if not (left.suffices and right.suffices and same_items(left.outcome, right.outcome)):
+        return None
+    both = (left.outcome, right.outcome)
+    _, credits = paired_credits(both)
+    left_scored, right_scored = _scored_by_both(credits)
+    left_side = left.side(left_scored)
+    right_side = right.side(right_scored)
+    agree = Agreeing(
+        p=left_side.p == right_side.p,
+        i=left_side.i == right_side.i,
+        t=left_side.t == right_side.t,
+        r=left_side.r == right_side.r,
+    )
+    verdict = _verdict(agree, len(left.outcome.ids))
+    if verdict != "comparable":
+        return None
+    tested = _tested(left.metric, right.metric, credits)
+    return Comparison(
+        verdict=verdict,
+        agree=agree,
+        left=left_side,
+        right=right_side,
+        axes=tuple(_identity_axes(left.manifest, right.manifest)),
+        parting=None,
+        difference=tested.difference,
+        test=tested.test,
+        detectable=tested.detectable,
+        flips=flips_of(both, left.metric),
+        furthest=math.nan,
+        moved=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,20 +475,10 @@ def _compare(pair: _Pair) -> Comparison:
         )
 
     answers = _without_cut(pair)
-    left_credits, right_credits = answers.credits
-    # A number that is no share has the range of its metric.
-    counted = left.metric.counted and right.metric.counted
-    most = 1.0 if left.metric.share else left.metric.high - left.metric.low
-    difference = paired_difference(left_credits, right_credits, counted, most)
-    detectable = detectable_difference(left_credits, right_credits, counted)
-    test = sign_flip(left_credits, right_credits)
-    # A pooled number is no mean over items, so its items can't be paired.
-    if left.metric.pooled:
-        difference, test, detectable = untested(difference)
-
-    is_scored = ~np.isnan(answers.credits).any(axis=0)
-    left_side = _side(pair.left_run, left, left_credits[is_scored])
-    right_side = _side(pair.right_run, right, right_credits[is_scored])
+    tested = _tested(left.metric, right.metric, answers.credits)
+    left_scored, right_scored = _scored_by_both(answers.credits)
+    left_side = _side(pair.left_run, left, left_scored)
+    right_side = _side(pair.right_run, right, right_scored)
     agree = _agreeing(pair, left_side, right_side)
     parting = None
     if not agree.i:
@@ -404,11 +489,14 @@ def _compare(pair: _Pair) -> Comparison:
         agree=agree,
         left=left_side,
         right=right_side,
-        axes=(*axes_between(left.protocol, right.protocol), *_identity_axes(pair)),
+        axes=(
+            *axes_between(left.protocol, right.protocol),
+            *_identity_axes(pair.left_run.manifest, pair.right_run.manifest),
+        ),
         parting=parting,
-        difference=difference,
-        test=test,
-        detectable=detectable,
+        difference=tested.difference,
+        test=tested.test,
+        detectable=tested.detectable,
         flips=flips(pair.both),
         furthest=furthest,
         moved=moved,
@@ -416,6 +504,35 @@ def _compare(pair: _Pair) -> Comparison:
         low=answers.low,
         high=answers.high,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """Hold what the credits of shared items say of two numbers, as :class:`Comparison` has it."""
+
+    difference: Difference
+    test: SignFlip
+    detectable: float
+
+
+def _tested(left: Metric, right: Metric, credits: Floats) -> _Tested:
+    """Test the credits of shared items under two metrics, float64 [2, items]."""
+    left_credits, right_credits = credits
+    # A number that is no share has the range of its metric.
+    counted = left.counted and right.counted
+    most = 1.0 if left.share else left.high - left.low
+    difference = paired_difference(left_credits, right_credits, counted, most)
+    # A pooled number is no mean over items, so its items can't be paired.
+    if left.pooled:
+        difference, test, detectable = untested(difference)
+        return _Tested(difference, test, detectable)
+    detectable = detectable_difference(left_credits, right_credits, counted)
+    return _Tested(difference, sign_flip(left_credits, right_credits), detectable)
+
+
+def _scored_by_both(credits: Floats) -> Floats:
+    """Return the credits of the items that both sides score, float64 [2, items]."""
+    return credits[:, ~np.isnan(credits).any(axis=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,11 +620,6 @@ def _side(run: Run, measured: Measurement, credits: Floats) -> Side:
     protocol = measured.protocol
     evidence = measured.evidence
     manifest = run.manifest
-    paired = math.nan
-    if len(credits):
-        paired = float(credits.mean())
-    if measured.metric.exponential:
-        paired = math.exp(-paired)
     return Side(
         folder=str(run.folder),
         model=manifest.model.name,
@@ -519,7 +631,7 @@ def _side(run: Run, measured: Measurement, credits: Floats) -> Side:
         value=measured.overall,
         items=len(evidence.items),
         selection=selection(manifest, measured),
-        paired=paired,
+        paired=_paired_value(measured.metric, credits),
         share=measured.metric.share,
         logged=manifest.imported is not None,
         texts=not np.isnan(evidence.lengths).any(),
@@ -527,29 +639,37 @@ def _side(run: Run, measured: Measurement, credits: Floats) -> Side:
     )
 
 
-def _identity_axes(pair: _Pair) -> list[Axis]:
+def _paired_value(metric: Metric, credits: Floats) -> float:
+    paired = math.nan
+    if len(credits):
+        paired = float(credits.mean())
+    if metric.exponential:
+        paired = math.exp(-paired)
+    return paired
+
+
+def _identity_axes(left: Manifest, right: Manifest) -> list[Axis]:
     """Return in which of data, model, engine and versions two runs differ."""
-    left_versions = pair.left_run.manifest.versions
-    right_versions = pair.right_run.manifest.versions
     # A package that one run lacks is a difference, too.
-    packages = sorted(left_versions.keys() | right_versions.keys())
-    left = _identity(pair.left_run, packages)
-    right = _identity(pair.right_run, packages)
+    packages = sorted(left.versions.keys() | right.versions.keys())
+    left_identity = _identity(left, packages)
+    right_identity = _identity(right, packages)
     axes = []
-    for name, value in left.items():
-        if value != right[name]:
-            axes.append(Axis(name, _short(value), _short(right[name])))
+    for name, value in left_identity.items():
+        other = right_identity[name]
+        if value != other:
+            axes.append(Axis(name, _short(value), _short(other)))
     return axes
 
 
-def _identity(run: Run, packages: Sequence[str]) -> dict[str, Any]:
-    identity: dict[str, Any] = {"data": run.manifest.dataset.digest}
-    for name, value in run.manifest.model.computation.items():
+def _identity(manifest: Manifest, packages: Sequence[str]) -> dict[str, Any]:
+    identity: dict[str, Any] = {"data": manifest.dataset.digest}
+    for name, value in manifest.model.computation.items():
         identity[f"model {name}"] = value
-    identity["model products"] = run.manifest.model.products or None
-    identity["engine path"] = engine_path(run.manifest)
+    identity["model products"] = manifest.model.products or None
+    identity["engine path"] = engine_path(manifest)
     for package in packages:
-        identity[f"version of {package}"] = run.manifest.versions.get(package)
+        identity[f"version of {package}"] = manifest.versions.get(package)
     return identity
 
 

@@ -169,27 +169,39 @@ class Flips:
 def flips(pair: tuple[Measurement, Measurement]) -> Flips:
     """Count the shared items on which the two measurements decide differently."""
     one, other = pair
-    ids, (items, other_items) = shared_items(pair)
-    left, right = paired_predictions(pair)
+    counted = flips_of(pair, one.metric)
+    _, (items, other_items) = shared_items(pair)
+    if not (one.bounded[items].all() and other.bounded[other_items].all()):
+        return counted
+    noisy = one.near_ties[items] | other.near_ties[other_items]
+    near_ties = int((_decided_differently(pair) & noisy).sum())
+    return replace(counted, near_ties=near_ties)
+
+
+def flips_of(pair: tuple[Decided, Decided], metric: Metric) -> Flips:
+    """Count what the decisions of two sides under ``metric`` say alone; near ties are unknown."""
+    one, other = pair
+    ids, _ = shared_items(pair)
     _, (credits, other_credits) = paired_credits(pair)
     # Of a loss, less is better.
-    if not one.metric.credited:
+    if not metric.credited:
         credits = -credits
         other_credits = -other_credits
-    different = (left >= 0) & (right >= 0) & (left != right)
-    near_ties = None
-    if one.bounded[items].all() and other.bounded[other_items].all():
-        noisy = one.near_ties[items] | other.near_ties[other_items]
-        near_ties = int((different & noisy).sum())
     return Flips(
         left_better=int((credits > other_credits).sum()),
         right_better=int((credits < other_credits).sum()),
-        predicted_differently=int(different.sum()),
-        near_ties=near_ties,
+        predicted_differently=int(_decided_differently(pair).sum()),
+        near_ties=None,
         shared=len(ids),
         left_only=len(one.ids) - len(ids),
         right_only=len(other.ids) - len(ids),
     )
+
+
+def _decided_differently(pair: tuple[Decided, Decided]) -> Mask:
+    """Mark the shared items for which both sides predict a choice, and not the same one."""
+    left, right = paired_predictions(pair)
+    return (left >= 0) & (right >= 0) & (left != right)
 
 
 def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:

@@ -90,6 +90,11 @@ class Run:
         """The four tables of the folder in full, checked; they can take gigabytes."""
         return self.evidence.tables
 
+    @property
+    def is_whole(self) -> bool:
+        """Check that this is the run under the protocols that it was made for."""
+        return list(self.protocols) == list(self.manifest.protocols)
+
     def under(self, protocols: Mapping[str, Protocol]) -> Run:
         """Return the run's observations under other ``protocols``, on the split of the run.
 

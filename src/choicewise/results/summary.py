@@ -89,7 +89,7 @@ def keep_summary(run: Run) -> Summary:
 
     Nothing is kept of a run under a part of its protocols.
     """
-    if list(run.protocols) != list(run.manifest.protocols):
+    if not run.is_whole:
         return summary_of(run)
     parts: dict[Statistic, Mapping[str, Protocol]] = {}
     if count_items(run.manifest.blocks) >= MANY:

@@ -16,10 +16,17 @@ from choicewise.errors import UsageError
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
 from choicewise.report.comparison import comparison_lines, protocols_sentence
-from choicewise.results.compare import VERDICTS, Agreeing, Comparison, comparisons
+from choicewise.results.compare import (
+    VERDICTS,
+    Agreeing,
+    Comparison,
+    comparisons,
+    credit_comparisons,
+)
 from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
 from choicewise.results.rows import text_id
 from choicewise.results.run import Run
+from choicewise.results.summary import summarize
 from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.significance import SignFlip
 from choicewise.util.jsonio import json_value
@@ -375,6 +382,35 @@ def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
         with pytest.raises(UsageError, match=reason):
             comparisons(run, right, protocols)
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
+
+
+@pytest.mark.parametrize("protocols", [NAMES, ["mmlu"]])
+def test_credits_alone_give_what_reading_every_observation_gives(
+    protocols: list[str], evaluated: Evaluate
+) -> None:
+    left = evaluated(HashModel(), protocols=protocols)
+    right = evaluated(HashModel(1), protocols=protocols)
+    quick = credit_comparisons(summarize(left.folder), summarize(right.folder))
+    assert quick is not None
+    expected = comparisons(left, right, [])
+    assert len(quick) == len(expected)
+    for short, full in zip(quick, expected, strict=True):
+        unread = replace(
+            full,
+            furthest=math.nan,
+            moved=None,
+            figures={},
+            flips=replace(full.flips, near_ties=None),
+        )
+        assert json_value(short.as_json()) == json_value(unread.as_json())
+
+
+def test_credits_are_not_enough_for_repetitions_and_other_items(
+    run: Run, evaluated: Evaluate
+) -> None:
+    fewer = evaluated(HashModel(1), limit=1)
+    for other in (run, fewer):
+        assert credit_comparisons(summarize(run.folder), summarize(other.folder)) is None
 
 
 def test_the_verdict_over_protocols_is_corrected_for_all_tests(run: Run) -> None:

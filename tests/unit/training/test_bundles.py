@@ -266,7 +266,8 @@ def test_sums_alone_give_what_needs_no_single_tokens(
     run = write_run(bundle, answers, tmp_path / "run")
     assert answers.only_sums == len(bundle.rows) - len(labels)
     assert run.manifest.imported is not None
-    assert "sums alone" in run.manifest.imported.settings["per token"]
+    unknown = f"unknown: {answers.only_sums:,} of {bundle.scored.questions:,} "
+    assert run.manifest.imported.settings["per token"].startswith(unknown)
     values = [{row.identity.protocol: row.value for row in each.rows()} for each in (run, direct)]
     for name in (
         "mmlu/harness-v0:sum",

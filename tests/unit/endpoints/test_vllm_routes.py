@@ -387,7 +387,7 @@ BAD = [
     (Span(ids(*[1] * 45), ids(*[2] * 6)), "45 tokens of context and 6 more exceed the 50"),
     (Generation(ids(*[1] * 45), 6), "exceed the 50"),
     (Mass(ids(1), TokenSet([V, V + 1])), "of 0 tokens"),
-    (MaskedLoss(Span(ids(1), ids(2))), "asked a MaskedLoss"),
+    (MaskedLoss(Span(ids(1), ids(2))), "answer a MaskedLoss"),
 ]
 
 

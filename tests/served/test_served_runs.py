@@ -382,6 +382,22 @@ def test_a_run_goes_on_at_another_port_and_keeps_the_new_address(tmp_path: Path)
     assert open_run(tmp_path / "run").manifest.job["models"][0]["name"] == address
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_an_error_is_not_preceded_by_notes_about_what_would_have_run(
+    tmp_path: Path, dry: list[str]
+) -> None:
+    data = tmp_path / "quiz.csv"
+    data.write_text("question,A,B,C,D,E,answer\nWho?,a,b,c,d,e,B\nWhy?,f,g,h,i,j,C\n")
+    words = ["run", "--data", data, "--protocol", "mmlu", "--out", tmp_path / "run", *dry]
+    with serving(CHAT_ONLY) as server:
+        refused = choicewise(*words, "--model", server.address, "--tokenizer", "bytes", code=5)
+    assert refused.stderr.startswith("error: ")
+    assert "note: " not in refused.stderr
+    runs = choicewise(*words, "--model", "fake:hash", code=0)
+    for variant in ("`mmlu@shots=0`", "`mmlu@choices=any`"):
+        assert runs.stderr.count(variant) == 1
+
+
 def listed_letters(server: Server, question: str) -> dict[str, float]:
     """The letters among the 20 tokens that the server lists when it is asked ``question``, with their nats."""
     path = "/v1/chat/completions"

@@ -359,24 +359,25 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
     refuse(failed, job.without_missing)
     tell(*(f"{name} is left out: {error.message}" for name, error in failed.items()))
-    for source in opened.values():
-        tell(*source.left_out_lines)
-        tell_notes(source, job)
     choice = job.choices[0]
-    plans: dict[str, Plan] = {}
     model = choice.load(show_download(), tell)
     from choicewise.running.work import how_asked
 
+    tasks = {}
     for name, source in opened.items():
+        tasks[name] = Task.of(model, source, choice.in_chat(source.protocols), job)
+    # Notes of data and of a model that can run no protocol do not matter.
+    for source in opened.values():
+        tell(*source.left_out_lines)
+        tell_notes(source, job)
+    tell(*how_asked(model))
+    plans: dict[str, Plan] = {}
+    for name, task in tasks.items():
         title = f"plan of {model.name}"
         if len(sources) > 1:
             title += f" on {name}"
         with progress(title) as report:
-            task = Task.of(model, source, choice.in_chat(source.protocols), job)
             plans[name] = plan(task, progress=report)
-        # Notes of a model that can run no protocol do not matter.
-        if len(plans) == 1:
-            tell(*how_asked(model))
     if len(sources) == 1:
         (only,) = plans.values()
         if json:

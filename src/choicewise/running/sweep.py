@@ -56,8 +56,9 @@ class Audience:
     """Hold the functions that report on a sweep.
 
     ``progress`` is called with (done, total) over all runs; ``say`` with a line for each run and
-    each failure; ``opened`` with every dataset and its protocols; ``ready`` with every model and
-    dataset before the evaluation, which it can stop by raising; ``download`` reports downloads.
+    each failure; ``opened`` with every dataset and its protocols, once a model can run one of them;
+    ``ready`` with every model and dataset before the evaluation, which it can stop by raising;
+    ``download`` reports downloads.
     """
 
     progress: Progress = lambda done, total: None
@@ -183,6 +184,7 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         self._described: set[str] = set()
+        self._undescribed_data: list[OpenedSource] = []
         self._elsewhere = executor_of(self.job.executor, self.job.workers)
 
     @property
@@ -264,6 +266,8 @@ class _Sweep:
                     keep_summary(open_run(self.folder / cell.folder))
             parts[label](1, 1)
 
+        # Processes elsewhere check their models themselves, so there is nothing to wait for.
+        self._describe_data()
         watcher = Watcher(progress=report, say=self.audience.say, ended=end)
         models = self._models(cells_of_model, opened, end)
         executor.evaluate(models, self.job.workers, watcher)
@@ -329,16 +333,24 @@ class _Sweep:
             for cell in waiting:
                 if cell.dataset == name:
                     self._keep([replace(cell, failure=_reason(error))], write=False)
-        for name, source in opened.items():
+        self._undescribed_data = list(opened.values())
+        return opened
+
+    def _describe_data(self) -> None:
+        """Tell the audience of all open data, once.
+
+        Called after the first check of a model: its error would make the notes moot.
+        """
+        for source in self._undescribed_data:
             for line in source.left_out_lines:
-                say(line)
+                self.audience.say(line)
             if source.source.matched:
-                say(
-                    f"{name} runs only under {listed(source.source.selectors)}: every "
-                    "benchmark uses its own data"
+                self.audience.say(
+                    f"{source.source.name} runs only under {listed(source.source.selectors)}: "
+                    "every benchmark uses its own data"
                 )
             self.audience.opened(source)
-        return opened
+        self._undescribed_data = []
 
     def _load(self, choice: ModelChoice) -> Model | str:
         """Return the model, or why it can't be loaded if failures are recorded."""
@@ -376,6 +388,7 @@ class _Sweep:
             check_folder(folder)
             kept = self.job.of_run(choice, source)
             task = Task.of(model, source, recipes, self.job, kept=kept, command=self.command)
+            self._describe_data()
             # Notes of a model that can run no protocol do not matter.
             if choice.label not in self._described:
                 self._described.add(choice.label)

@@ -67,7 +67,6 @@ def requests(
     opened, failed = open_all(sources, job, show_download(), measured=False)
     refuse(failed)
     (source,) = opened.values()
-    options.tell_notes(source, job)
     chat_rendering = None if chat is None else str(chat)
     with progress("requests") as report:
         bundle = write_bundle(
@@ -80,6 +79,7 @@ def requests(
             progress=report,
             **job.chosen,
         )
+    options.tell_notes(source, job)
     record = bundle.record
     if record.refused:
         tell(

@@ -75,7 +75,7 @@ def test_what_a_template_leaves_open_and_how_it_closes_it(name: str, thinking: b
 def test_a_template_that_does_not_show_how_a_thought_ends_closes_none() -> None:
     chat = ChatTemplate(R1, {})
     assert chat.opens() == "<think>"
-    with pytest.raises(ModelError, match="ends a thought"):
+    with pytest.raises(ModelError, match="how a thought ends"):
         chat.closing()
 
 

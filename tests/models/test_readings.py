@@ -331,7 +331,7 @@ def test_odd_options_are_scored_or_missing_with_a_reason(tmp_path: Path) -> None
 def test_labels_that_begin_each_other_are_refused(tmp_path: Path) -> None:
     rating = next(iter(resolve("options/rating").values()))
     ten = replace(rating, continuation="\n".join(f" {number}" for number in range(1, 11)))
-    with pytest.raises(ProtocolError, match=r"can't tell ' 1' and ' 10' apart, .*use other labels"):
+    with pytest.raises(ProtocolError, match=r"can't distinguish ' 1' and ' 10' .*use other labels"):
         evaluate(model=HashModel(), data=QUIZ, protocols={"ten": ten}, out=tmp_path)
 
 

@@ -116,7 +116,7 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: ../../*.jsonl\n---\
         (
             {},
             "https://huggingface.co/datasets/org/sums",
-            "dataset is called org/sums",
+            "name the dataset org/sums, ",
         ),
     ],
     ids=[

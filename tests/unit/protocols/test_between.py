@@ -103,7 +103,7 @@ def test_a_split_that_one_end_leaves_open_is_that_of_the_other() -> None:
         ("mmlu/original..mmlu", "mmlu is several protocols"),
         (
             "mmlu/original..mmlu/helm:views",
-            "called after views; it has mmlu/original, ",
+            "no protocol for views; it has mmlu/original, ",
         ),
         ("mmlu/original..", "no protocol is called"),
     ],

@@ -384,6 +384,7 @@ def test_what_to_name_is_told(run: Run, evaluated: Evaluate) -> None:
     assert one(run, other, "mmlu/original", "mmlu/helm").verdict == "not comparable"
 
 
+@pytest.mark.costly("two runs under every protocol of a family")
 @pytest.mark.parametrize("protocols", [NAMES, ["mmlu"]])
 def test_credits_alone_give_what_reading_every_observation_gives(
     protocols: list[str], evaluated: Evaluate

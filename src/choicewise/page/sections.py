@@ -32,9 +32,18 @@ from choicewise.report.findings import lead_sentences, reversal_sentence
 from choicewise.report.tables import ranked_cells, ranked_columns, scored_cells
 from choicewise.results.finding import finding, reversal
 from choicewise.results.headline import headline
-from choicewise.results.ladder import Effect, ValueChange, ladders, main_effects
+from choicewise.results.ladder import (
+    Effect,
+    Ladder,
+    ValueChange,
+    ladders,
+    main_effects,
+)
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
+from choicewise.results.run import count_items, open_run
+from choicewise.results.summary import MANY
+from choicewise.running.front import climb
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
 
@@ -521,6 +530,21 @@ class Steps:
     steps: dict[tuple[str, str], Record]
     ends: dict[str, tuple[Record, Record]]
 
+    def add(self, ladder: Ladder) -> None:
+        """Add the way of ``ladder``, in place of the one between its ends."""
+        way = [ladder.start, *(step.name for step in ladder.steps)]
+        self.ways[ladder.start, ladder.end] = way
+        # Most ways are made of steps that other ways have: their records are made once.
+        if self.steps.keys() >= set(pairwise(way)) and self.ends.keys() >= {way[0], way[-1]}:
+            return
+        first, *step_records, last = lanes.ladder_values(ladder)
+        self.ends.setdefault(ladder.start, (first, _turned(first, "to")))
+        self.ends.setdefault(ladder.end, (_turned(last, "from") | {"lane": 0, "above": 0}, last))
+        for pair, record, step in zip(pairwise(way), step_records, ladder.steps, strict=True):
+            if pair not in self.steps:
+                changes = spelled(step.axes)
+                self.steps[pair] = record | {"changes": changes, "reached": percent(step.value)}
+
     def records(self, start: str, end: str) -> list[Record]:
         """Return what the chart shows of the way from one protocol to another; the page's script
         does the same.
@@ -533,7 +557,14 @@ class Steps:
         return records
 
     def data(self, numbers: Mapping[str, int]) -> dict[str, Any]:
-        """Return the ways, steps and ends for the script, with numbers for protocols."""
+        """Return the ways, steps and ends for the script, with numbers for protocols.
+
+        Those that are in no other part of the page get numbers after ``numbers``.
+        """
+        numbers = dict(numbers)
+        for way in self.ways.values():
+            for name in way:
+                numbers.setdefault(name, len(numbers))
         ways = {}
         for (start, end), way in self.ways.items():
             if len(way) > 2:
@@ -547,24 +578,36 @@ class Steps:
 
 
 def steps(run: ShownRun) -> Steps:
-    """Return all ways between the numbers of ``run``; none if it has a single protocol."""
-    ways: dict[tuple[str, str], list[str]] = {}
-    records: dict[tuple[str, str], Record] = {}
-    ends: dict[str, tuple[Record, Record]] = {}
-    for (start, end), ladder in ladders(run.outcomes).items():
-        way = [start, *(step.name for step in ladder.steps)]
-        ways[start, end] = way
-        # Most ways are made of steps that other ways have: their records are made once.
-        if records.keys() >= set(pairwise(way)) and ends.keys() >= {start, end}:
-            continue
-        first, *step_records, last = lanes.ladder_values(ladder)
-        ends.setdefault(start, (first, _turned(first, "to")))
-        ends.setdefault(end, (_turned(last, "from") | {"lane": 0, "above": 0}, last))
-        for pair, record, step in zip(pairwise(way), step_records, ladder.steps, strict=True):
-            if pair not in records:
-                changes = spelled(step.axes)
-                records[pair] = record | {"changes": changes, "reached": percent(step.value)}
-    return Steps(ways, records, ends)
+    """Return all ways between the numbers of ``run``; none if it has a single protocol.
+
+    The way that is drawn first (:func:`telling`), there and back, is that of ``choicewise ladder``.
+    """
+    all_ways = Steps({}, {}, {})
+    for ladder in ladders(run.outcomes).values():
+        all_ways.add(ladder)
+    first = telling(run, all_ways)
+    if first is not None and first in all_ways.ways:
+        for ladder in _split_ladders(run, *first):
+            all_ways.add(ladder)
+    return all_ways
+
+
+def _split_ladders(run: ShownRun, start: str, end: str) -> list[Ladder]:
+    """Return the ladders from ``start`` to ``end`` and back, with the protocols between that only
+    the stored answers give.
+    """
+    # The answers of a large run take too long to read; of a damaged one a warning would come twice.
+    if run.damages or count_items(run.manifest.blocks) >= MANY:
+        return []
+    # A protocol under a metric that was asked of the page is none of the run's.
+    if not {start, end} <= run.run_protocols.keys():
+        return []
+    opened = open_run(run.folder)
+    try:
+        return [climb(opened, *way).in_order for way in ((start, end), (end, start))]
+    except UsageError:
+        # Rounding may leave a number between the two open.
+        return []
 
 
 def _turned(record: Record, side: str) -> Record:

@@ -150,7 +150,7 @@ def ladder_values(ladder: Ladder) -> list[Record]:
 
 def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     """Return the chart of :func:`ladder_values`."""
-    lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (38, 58), (0.5, 0.74))
+    lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (36, 58), (0.5, 0.74))
     has_value = {"field": "after", "valid": True}
     down = {
         "y": chart.lane("above", bandPosition=lanes.bar),

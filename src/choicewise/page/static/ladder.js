@@ -64,7 +64,8 @@ const startLadder = () => {
   if (figure) {
     figure.before(note);
     watch(figure);
-    figure.pick = (record, mark) => { if (record.protocol) openProtocol(figure, record.protocol, mark); };
+    // protocols between the run's are on this page in the ladder alone
+    figure.pick = (record, mark) => { if (page.protocols.includes(record.protocol)) openProtocol(figure, record.protocol, mark); };
     figure.pinned = (record) => record.kind === "step" && record.protocol === state.get("protocol");
     for (const name of ["from", "to"]) {
       one(`select[name="${name}"]`, section).addEventListener("change", (event) => state.set({ [name]: event.target.value }));

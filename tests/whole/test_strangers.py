@@ -233,7 +233,7 @@ def test_42_formats_of_llama_server(mode: str) -> None:
         shown = choicewise(
             "check", "--model", name, "--tokenizer", "bundled:merrow-bpe-512", code=0
         ).stdout
-    assert "tokenized by the server" in shown
+    assert "agrees with the server" in shown
     (asked,) = (line for line in shown.splitlines() if line.startswith("asked by"))
     assert asked.split("  ")[-1].strip().startswith("generated text")
     assert "prompt log-probabilities" not in asked

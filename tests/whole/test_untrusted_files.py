@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from choicewise.bundled import MODELS
+from choicewise.data import files as data_files
 from choicewise.data.files import LONGEST_LINE
 from choicewise.errors import DataError, ModelError, StoreError
 from choicewise.extensions.board.library import read_snapshot
@@ -376,7 +377,7 @@ def test_a_log_of_another_tool_that_unpacks_to_too_much(
     )
     assert len(read_log(path).columns) == 1
     monkeypatch.setattr(budget, "_RATIO", 0)
-    monkeypatch.setattr(budget, "AT_ONCE", 10)
+    monkeypatch.setattr(data_files, "_DATA_AT_ONCE", 10)
     with pytest.raises(DataError, match="bytes of memory; .* 10"):
         read_log(path)
 

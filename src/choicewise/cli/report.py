@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -413,7 +414,8 @@ def _refuse_protocols(folders: Sequence[Path]) -> None:
     from choicewise.protocols.catalogue import resolve
 
     for folder in folders:
-        if folder.exists():
+        # A folder that can't be looked at is refused when it is opened.
+        if os.path.exists(folder):
             continue
         with suppress(ProtocolError):
             resolve(str(folder))

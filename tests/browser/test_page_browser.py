@@ -181,15 +181,21 @@ def test_rank_or_score(tab: Callable[..., Any], address: str) -> None:
 
 
 def test_a_chart_too_wide_for_a_narrow_screen_scrolls_and_is_not_shrunk(
-    tab: Callable[..., Any], address: str
+    tab: Callable[..., Any], tmp_path: Path
 ) -> None:
-    page = tab(address, 390)
+    run = write_run(tmp_path / "one", protocols=("mmlu",))
+    runs = [run]
+    for name in ("two", "three"):
+        runs.append(renamed(Path(copytree(run, tmp_path / name)), name))
+    write_page(runs, tmp_path / "page.html")
+    page = tab((tmp_path / "page.html").as_uri(), 400)
+    page.locator("#order button", has_text="protocols").first.click()
     for by in ("rank", "score"):
         page.get_by_label(by, exact=True).check()
         page.wait_for_timeout(300)
         chart = page.locator('[data-chart="order-0"] .chart.slim')
         asked = float(chart.locator("svg").get_attribute("width"))
-        assert asked > 390
+        assert asked > 400
         assert chart.locator("svg").bounding_box()["width"] == pytest.approx(asked, abs=1)
         assert chart.evaluate("box => box.scrollWidth > box.clientWidth")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -38,6 +38,9 @@ WIDE: Final = 960
 _SLIM: Final = 400
 """Pixels of drawings for narrow screens."""
 
+SCROLLS: Final = _SLIM + 20
+"""Pixels from which on a chart scrolls on a narrow screen, which has some room beside a chart."""
+
 _BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
 """What groups of marks have that say nothing themselves: a screen reader would come to an image
 without words.
@@ -186,8 +189,7 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     # A chart that is only scaled down could not be read.
     slim = _svg(draw(values, width=_SLIM))
     size = _SIZED.match(slim)
-    # A screen has some room beside a chart.
-    scrolls = size is not None and float(size[1]) > _SLIM + 20
+    scrolls = size is not None and float(size[1]) > SCROLLS
     return Drawing(Markup(wide), Markup(slim), scrolls)
 
 

@@ -98,7 +98,7 @@ def test_a_folder_of_something_else_and_a_login_are_refused(
     form: str, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.tex").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="files that are no runs"):
+    with pytest.raises(UsageError, match="no runs of"):
         export(run, form, tmp_path)
     assert os.listdir(tmp_path) == ["thesis.tex"]
     if form == "mlflow":

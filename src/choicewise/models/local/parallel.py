@@ -154,6 +154,16 @@ def joined() -> Ranks:
     return Ranks()
 
 
+def same_on_all_ranks(tokens: Ids) -> Ids:
+    """Return the ``tokens`` of the next pass, which all ranks compare before they compute it.
+
+    They do so while the tokens are on the host, so that no pass waits for the device.
+    """
+    if ranks() > 1:
+        joined().note(tokens)
+    return tokens
+
+
 def release() -> None:
     """Let the other ranks go, if this is rank 0, at the end of its process."""
     if ranks() > 1 and not is_follower():

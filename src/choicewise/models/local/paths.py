@@ -41,10 +41,10 @@ from choicewise.models.local.causal_lm import (
     Rung,
     state_of,
 )
-from choicewise.models.local.devices import PACKS, TOGETHER, ranks, to_device
+from choicewise.models.local.devices import PACKS, TOGETHER, to_device
 from choicewise.models.local.flex import block_mask, flex
 from choicewise.models.local.fused import FusedLayers
-from choicewise.models.local.parallel import LESS_MEMORY, joined, out_of_memory
+from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory, same_on_all_ranks
 from choicewise.models.local.varlen import KernelCall, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
 
@@ -117,7 +117,7 @@ class PackedPath(ComputePath):
         """Return the pack as one row: its tokens, and their depths as positions."""
         nodes = slice(pack.start, pack.stop)
         return {
-            "input_ids": input_row(self.lm, tree.tokens[nodes]),
+            "input_ids": self.lm.tensor(same_on_all_ranks(tree.tokens[nodes]))[None],
             "position_ids": self.lm.tensor(tree.depth[nodes])[None],
         }
 
@@ -373,7 +373,9 @@ class PrefixPath(ComputePath):
         yield from readout.finish()
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        output = self.lm.body(input_ids=input_row(self.lm, tokens), state=state, use_cache=True)
+        output = self.lm.body(
+            input_ids=self.lm.tensor(same_on_all_ranks(tokens))[None], state=state, use_cache=True
+        )
         after = state_of(output)
         if after is None:
             raise ValueError("the model returns no state to continue from")
@@ -388,14 +390,9 @@ class SequencePath(PrefixPath):
     worth = math.inf
 
     def _continue(self, tokens: Ids, state: Any) -> tuple[torch.Tensor, Any]:
-        return self.lm.body(input_ids=input_row(self.lm, tokens), use_cache=False)[0][0], state
-
-
-def input_row(lm: CausalLM, tokens: Ids) -> Tensor:
-    """Return ``tokens`` as inputs of the next pass, int64 [1, tokens], on the model's device."""
-    if ranks() > 1:
-        joined().note(tokens)
-    return lm.tensor(tokens)[None]
+        return self.lm.body(
+            input_ids=self.lm.tensor(same_on_all_ranks(tokens))[None], use_cache=False
+        )[0][0], state
 
 
 def declared(config: Any) -> dict[str, Reach]:
@@ -453,7 +450,7 @@ def _decode(
             drafts = [drafts[row] for row in rows]
         newest = np.asarray([draft.tokens[-1] for draft in drafts])
         inputs = {
-            "input_ids": input_row(lm, newest),
+            "input_ids": lm.tensor(same_on_all_ranks(newest))[None],
             "position_ids": lm.tensor(decoding.depth)[None],
         }
         hidden = hidden_states(lm, decoding.attend, inputs)

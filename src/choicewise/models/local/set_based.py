@@ -20,7 +20,7 @@ from choicewise.engine import Reach
 from choicewise.errors import ModelError
 from choicewise.models.local import attention, plain
 from choicewise.models.local.attention import AttentionOptions, hidden_states
-from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory
+from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory, same_on_all_ranks
 from choicewise.questions import Answers, Ids, SetSpan, Span, TokenScores
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class SetBasedPath:
         row = _Row(group)
         set_pass = _SetPass(row)
         inputs = {
-            "input_ids": self.lm.tensor(row.tokens)[None],
+            "input_ids": self.lm.tensor(same_on_all_ranks(row.tokens))[None],
             "position_ids": self.lm.tensor(row.positions)[None],
         }
         hidden = hidden_states(self.lm, set_pass.attend, inputs)

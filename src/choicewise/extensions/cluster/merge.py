@@ -410,8 +410,7 @@ def _answers(
         if len(table) != expected:
             raise StoreError(
                 f"{shard} has {len(table):,} answers about {block.subject} ({block.split}), where "
-                f"{expected:,} belong;"
-                " ask it again in a new folder"
+                f"{expected:,} belong; ask it again in a new folder"
             )
         position = 0
         for part in parts:

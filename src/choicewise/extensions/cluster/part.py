@@ -124,8 +124,8 @@ def _compute(part: Part) -> dict[str, str]:
         )
     if part.version != __version__:
         raise UsageError(
-            f"{platform.node()} has Choicewise {__version__}, and this machine {part.version};"
-            " install the same version on every node"
+            f"{platform.node()} has Choicewise {__version__}, and this machine {part.version}; "
+            "install the same version on every node"
         )
     table = dict(part.job)
     if part.of > 1:

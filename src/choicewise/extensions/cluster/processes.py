@@ -58,8 +58,7 @@ def gpus_of(runs: ModelRuns, count: int) -> list[str]:
     if gpus_each * count > len(names):
         raise UsageError(
             f"{count} processes of {choice.name} need {gpus_each * count} GPUs, and this machine "
-            "has"
-            f" {len(names)}; use workers = {max(len(names) // gpus_each, 1)}"
+            f"has {len(names)}; use workers = {max(len(names) // gpus_each, 1)}"
         )
     starts = range(0, gpus_each * count, gpus_each)
     return [",".join(names[start : start + gpus_each]) for start in starts]
@@ -90,8 +89,8 @@ def check_memory(runs: ModelRuns, count: int, gpus: Sequence[str]) -> None:
     free = free_memory()
     if free is not None and count * needed.host > free:
         raise UsageError(
-            f"{count} processes of {name} need {size(count * needed.host)} of memory, and"
-            f" {size(free)} are free; use workers = {max(int(free // needed.host), 1)}"
+            f"{count} processes of {name} need {size(count * needed.host)} of memory, and "
+            f"{size(free)} are free; use workers = {max(int(free // needed.host), 1)}"
         )
     if not gpus or not needed.weights:
         return
@@ -100,8 +99,7 @@ def check_memory(runs: ModelRuns, count: int, gpus: Sequence[str]) -> None:
     if needed.on_each(gpus_each) > memory:
         raise UsageError(
             f"{name} needs {size(needed.on_each(gpus_each))} on each of {gpus_each} GPUs, which "
-            "have"
-            f" {size(memory)}; use fewer workers with the device auto"
+            f"have {size(memory)}; use fewer workers with the device auto"
         )
 
 

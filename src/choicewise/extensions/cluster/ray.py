@@ -274,9 +274,8 @@ def _begin(ray: Any) -> None:
     if any(os.environ.get(name) != value for name, value in _OWN.items()):
         first = " and ".join(f"{name}={value}" for name, value in _OWN.items())
         raise UsageError(
-            f"a cluster started now would be open to others; set {first} before Ray is "
-            "imported,"
-            f" call ray.init yourself, or name a running cluster in {ADDRESS}"
+            f"a cluster started now would be open to others; set {first} before Ray is imported, "
+            f"call ray.init yourself, or name a running cluster in {ADDRESS}"
         )
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     start = partial(
@@ -440,8 +439,8 @@ def _gpus(
     if gpus is None or gpus > most:
         has = "the GPU of a node has" if most == 1 else f"the {most} GPUs of a node have together"
         raise UsageError(
-            f"{model.name} needs {_amount('memory', memory or footprint.device)}, more than {has}"
-            f" ({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes "
+            f"{model.name} needs {_amount('memory', memory or footprint.device)}, more than {has} "
+            f"({_amount('memory', gpu_bytes * most, bare=True)}); take a narrower dtype, or nodes "
             "with more"
         )
     return gpus

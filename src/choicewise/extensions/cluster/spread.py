@@ -62,8 +62,7 @@ class ShardedRuns:
         if others:
             raise UsageError(
                 f"{self._scratch} holds shards of workers = {min(others)}; use that number to go "
-                "on,"
-                f" or remove the folder"
+                "on, or remove the folder"
             )
         for number in range(1, self._count + 1):
             self._start(number)
@@ -158,8 +157,8 @@ class ShardedRuns:
         self._deaths[number] = self._deaths.get(number, 0) + 1
         if self._deaths[number] >= DEATHS:
             raise MachinesLost(
-                f"shard {number}/{self._count} died {DEATHS} times without getting any further;"
-                f" the last time: {death.message}"
+                f"shard {number}/{self._count} died {DEATHS} times without getting any further; "
+                f"the last time: {death.message}"
             ) from death
         say(f"shard {number}/{self._count} died ({death.message}) and is started again")
         self._start(number)

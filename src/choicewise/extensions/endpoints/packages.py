@@ -12,8 +12,8 @@ def need_client() -> None:
     for package in ("httpx2", "stamina"):
         if find_spec(package) is None:
             raise ModelError(
-                f"a model behind a server needs httpx2 and stamina ({package} is missing);"
-                f" run: {install_line('server')}"
+                f"a model behind a server needs httpx2 and stamina ({package} is missing); run: "
+                f"{install_line('server')}"
             )
 
 

@@ -129,8 +129,7 @@ class RowCsv(Writer):
     name = "csv"
     summary = (
         "the rows of `choicewise report` in full for a spreadsheet; a text that it would compute "
-        "begins with an"
-        " apostrophe"
+        "begins with an apostrophe"
     )
     output = "file"
     write = calls("choicewise.extensions.interop.write.tables:write_row_csv")

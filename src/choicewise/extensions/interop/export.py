@@ -250,8 +250,7 @@ def table_of(writer: Writer, table: str | None) -> str:
         raise UsageError(f"no table {table!r}; {did_you_mean(table, dict.fromkeys(tables))}")
     raise UsageError(
         f"{writer.name} has no tables to choose from, {' and '.join(sorted(formats))} have; leave "
-        "the"
-        " table out"
+        "the table out"
     )
 
 

@@ -121,8 +121,7 @@ class Dialect(AnswerFormat):
             if folded in seen:
                 yield (
                     f"two options are called {short(name, 60)!r}, apart from case and outer "
-                    "spaces; "
-                    "use letters as names"
+                    "spaces; use letters as names"
                 )
             seen.add(folded)
         if not self.one_line or question.kind != "choice":
@@ -141,8 +140,7 @@ class Dialect(AnswerFormat):
         if descriptions and accepted is None:
             yield (
                 f"the dialect {self.name} takes no descriptions of the {noun} of a "
-                f"{question.kind}; "
-                "leave them out, or write them into the instructions"
+                f"{question.kind}; leave them out, or write them into the instructions"
             )
         elif accepted == "text" and not all(text.startswith('"') for text in descriptions):
             yield (
@@ -316,8 +314,7 @@ def _openai_state(state: Any) -> str | None:
         return None
     return (
         f"the state has {levels} levels, {values:,} values and {bytes:,} bytes, but the dialect "
-        "openai "
-        "takes 32 levels, 10,000 values and 256 KiB; send it as a text"
+        "openai takes 32 levels, 10,000 values and 256 KiB; send it as a text"
     )
 
 

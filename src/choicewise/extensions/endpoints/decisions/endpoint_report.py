@@ -91,8 +91,8 @@ def repeats_line(endpoint: EndpointRecord) -> str:
         return "no question was sent twice, so the endpoint's noise is unknown"
     return (
         f"{counted(endpoint.repeated, 'question')} sent twice: {endpoint.flips} got another "
-        "answer; "
-        f"probabilities moved by {endpoint.mean:.2g} on average, {endpoint.most:.2g} at most"
+        f"answer; probabilities moved by {endpoint.mean:.2g} on average, {endpoint.most:.2g} at "
+        "most"
     )
 
 

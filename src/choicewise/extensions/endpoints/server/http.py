@@ -179,8 +179,7 @@ class Client:
             pass
         raise ModelError(
             "a proxy or certificate of the environment can't be used; check HTTP_PROXY, "
-            "HTTPS_PROXY, "
-            "ALL_PROXY and SSL_CERT_FILE"
+            "HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
         )
 
     def __repr__(self) -> str:
@@ -283,8 +282,7 @@ class Client:
             wanted = quoted(expected or self.address.model or "the requested one", self._key)
             failure = failed(
                 f"{self.address.url}: the answer came from model {quoted(named, self._key)}, not "
-                f"{wanted}. "
-                f"Serve {wanted} again, then {RESUME}"
+                f"{wanted}. Serve {wanted} again, then {RESUME}"
             )
             # A traceback may show variables, and an answer contains what it likes.
             del answer

@@ -329,8 +329,8 @@ class ChatTopTokens(TopTokens):
         if isinstance(message, dict) and thought_in(message):
             raise Unanswerable(
                 "the server's chat begins with a thought, where nothing can be scored. Turn "
-                "thinking off "
-                "(@template=enable_thinking=false), or use a protocol that generates answers"
+                "thinking off (@template=enable_thinking=false), or use a protocol that generates "
+                "answers"
             )
         position = only_position(field(logprobs_of(answer), "content", list))
         entries = field(position, "top_logprobs", list)

@@ -193,8 +193,7 @@ def other_name(served: ServerFacts, named: str | None) -> str:
         return named
     raise ModelError(
         f"the server answers with its model {named!r} instead of {served.model!r}. Put #{named} at "
-        "the "
-        f"end of the address, or have {served.model!r} served"
+        f"the end of the address, or have {served.model!r} served"
     )
 
 
@@ -491,8 +490,7 @@ class Probe:
         if away > tolerance:
             raise _Refused(
                 f"log-probabilities belong to other tokens: they are {away:.3g} nats from those "
-                "that the "
-                "server lists for next tokens",
+                "that the server lists for next tokens",
                 away,
             )
         tokens = np.concatenate([whole.context, whole.continuation])
@@ -636,8 +634,7 @@ class Probe:
         if len(gaps) < _LEAST_COMPARED:
             raise _Refused(
                 f"only {len(gaps)} of its log-probabilities can be checked against next tokens "
-                f"({reason}), "
-                "so they may belong to other tokens"
+                f"({reason}), so they may belong to other tokens"
             )
         return max(gaps)
 
@@ -775,6 +772,5 @@ def _counted_front(
 def _disagreement(name: str, text: str, tokens: str) -> ModelError:
     return ModelError(
         f"the tokenizer {name} is not the server's: it encodes {text[:60]!r} to other tokens "
-        f"({tokens}). "
-        "Pass the tokenizer of the served model"
+        f"({tokens}). Pass the tokenizer of the served model"
     )

@@ -354,8 +354,7 @@ class TextPrompts(Prompts):
         if tuple(tokens[: len(self.front)]) != self.front:
             return (
                 f"the server adds {list(self.front)} (BOS) before every text, but the prompt has "
-                "no BOS. "
-                "Use a protocol that begins with BOS, or a server that adds none"
+                "no BOS. Use a protocol that begins with BOS, or a server that adds none"
             )
         if self.prompt(tokens) is None:
             return "the server takes prompts as texts, and no text encodes to these tokens"

@@ -278,8 +278,7 @@ class ServerModel(ClientModel):
     def _too_wide(self, most: int) -> ModelError:
         return ModelError(
             f"window is {self._window} input tokens, but {self.name} is served with {self.takes}, "
-            "which "
-            f"leaves {most}. Serve it with more, or use window {most} for all compared models"
+            f"which leaves {most}. Serve it with more, or use window {most} for all compared models"
         )
 
     def __repr__(self) -> str:

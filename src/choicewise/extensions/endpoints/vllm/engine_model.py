@@ -413,8 +413,7 @@ def _window(wanted: int | None, takes: int) -> int:
     if not 1 <= wanted <= most:
         raise ModelError(
             f"window is {wanted} input tokens, but vLLM takes {takes} with those that it "
-            "generates. "
-            f"Use 1 to {most} for all compared models"
+            f"generates. Use 1 to {most} for all compared models"
         )
     return wanted
 

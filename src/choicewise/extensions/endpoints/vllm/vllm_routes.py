@@ -261,8 +261,7 @@ def objection(question: Prompt, abilities: Abilities) -> str | None:
     if context + room > abilities.longest:
         return (
             f"{context} tokens of context and {room} more exceed the {abilities.longest} that vLLM "
-            "takes; "
-            "use a wider window, or a protocol with a shorter prompt"
+            "takes; use a wider window, or a protocol with a shorter prompt"
         )
     return None
 
@@ -627,8 +626,7 @@ def _positions(output: Output, prompt: int, count: int) -> list[dict[int, tuple[
     if len(positions) != count or len(output.tokens) != count:
         raise Unanswerable(
             f"vLLM gave log-probabilities at {len(positions)} positions of {len(output.tokens)} "
-            "tokens, "
-            f"not {count}"
+            f"tokens, not {count}"
         )
     return list(map(_by_id, positions))
 

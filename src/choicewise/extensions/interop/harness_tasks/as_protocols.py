@@ -301,8 +301,7 @@ class _TaskBuild:
         if indices:
             self.note(
                 f"the target of {indices} rows of {name} is the text of one choice, and counts as "
-                "the "
-                "index of another, as in the harness"
+                "the index of another, as in the harness"
             )
         subject = ""
         if self._tree.group is not None:

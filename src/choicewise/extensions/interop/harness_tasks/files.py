@@ -67,8 +67,7 @@ def parse_task(selector: str) -> TaskSelector:
     if not name or lacks_changes or has_two_metrics:
         raise ProtocolError(
             f"{selector!r} names no task; write {PREFIX}TASK, {PREFIX}TASK:METRIC, "
-            f"{PREFIX}TASK@shots=5 or "
-            f"{PREFIX}PATH.yaml"
+            f"{PREFIX}TASK@shots=5 or {PREFIX}PATH.yaml"
         )
     shots = []
     changes = []

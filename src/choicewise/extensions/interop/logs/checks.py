@@ -98,14 +98,12 @@ class Checks:
         for name, count in self._wrong.items():
             notes[name] = (
                 f"{name} of {count:,} of {self._checked[name]:,} items differs from what its "
-                "answers give, "
-                f"such as {self._examples[name]}"
+                f"answers give, such as {self._examples[name]}"
             )
         if "acc" in notes:
             raise DataError(
                 f"the {self._log.tool} log of {self._log.model} on {self._log.task} contradicts "
-                "itself: "
-                f"{notes['acc']}"
+                f"itself: {notes['acc']}"
             )
         return tuple(notes.values())
 

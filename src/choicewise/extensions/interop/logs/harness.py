@@ -272,8 +272,7 @@ def _check_totals(
     if differences:
         raise DataError(
             f"{results.path} does not match {path.name}: {'; '.join(differences)}; name the "
-            "results file of these "
-            "samples, or move it away"
+            "results file of these samples, or move it away"
         )
 
 

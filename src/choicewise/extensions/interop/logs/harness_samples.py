@@ -196,8 +196,7 @@ def sample_rows(path: Path) -> SampleRows:
     if repeated:
         raise DataError(
             f"{path} has doc_id {repeated[0]} more than once ({len(repeated):,} ids are); is it of "
-            "two models or runs? "
-            "Import them one by one"
+            "two models or runs? Import them one by one"
         )
     return SampleRows(replace(rows, places=places), chosen, tuple(others))
 
@@ -342,8 +341,7 @@ def _choice(answer: Any, text: str | None, where: str) -> LoggedChoice:
     if not isinstance(answer, list) or len(answer) != 2:
         raise NoLikelihoods(
             f"{where}: its answer is {str(answer)[:60]!r}, not a log-likelihood and a greedy flag; "
-            "only tasks "
-            "of the output types multiple_choice and loglikelihood have these"
+            "only tasks of the output types multiple_choice and loglikelihood have these"
         )
     value = number(answer[0], f"{where}: its log-likelihood")
     greedy = flag(answer[1], f"{where}: is_greedy")

@@ -492,8 +492,7 @@ def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Gr
     if len(references) < 2:
         raise DataError(
             f"{where}: instance {given['id']!r} has {len(references)} references; only "
-            "multiple-choice questions can be"
-            " imported"
+            "multiple-choice questions can be imported"
         )
     gold = []
     texts = []

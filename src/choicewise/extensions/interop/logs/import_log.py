@@ -172,9 +172,8 @@ def renamed(logs: Sequence[Log], model: str | None, task: str | None) -> list[Lo
             if len(files) == 2 and "" not in files:
                 which = f" ({' and '.join(files)})"
             raise UsageError(
-                f"two of the logs{which} are of {log.model} on {log.task}; import "
-                "them one by one into "
-                "folders of their own, and name model and task if the files don't"
+                f"two of the logs{which} are of {log.model} on {log.task}; import them one by one "
+                "into folders of their own, and name model and task if the files don't"
             )
     return new_logs
 

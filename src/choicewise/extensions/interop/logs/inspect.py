@@ -174,8 +174,7 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     if version not in VERSIONS:
         raise DataError(
             f"{path} is of version {version} of Inspect's logs; {' and '.join(map(str, VERSIONS))} "
-            "are read:"
-            " write it again with `inspect log convert`"
+            "are read: write it again with `inspect log convert`"
         )
     status = header.get("status", "started")
     if not samples:
@@ -191,8 +190,8 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
     if status != "success" and not is_whole:
         raise DataError(
             f"{path} has status {status} and {samples} of {expected or 'an unknown number of'} "
-            "samples;"
-            " the first samples are not a random sample: finish it with `inspect eval-retry`"
+            "samples; the first samples are not a random sample: finish it with `inspect "
+            "eval-retry`"
         )
 
 

@@ -217,8 +217,7 @@ class _Models:
             notes.append(
                 Note(
                     "Bold: no other model is significantly better (paired sign-flip test over "
-                    "shared"
-                    f" items, {100 * LEVEL:.0f} %, Holm's correction for all {pairs})."
+                    f"shared items, {100 * LEVEL:.0f} %, Holm's correction for all {pairs})."
                 )
             )
         if end_heads:

@@ -681,8 +681,7 @@ def origins(rows: Sequence[Number]) -> list[Note]:
         Note(f"Data: {'; '.join(data)}."),
         Note(
             f"Scored with Choicewise {__version__}. A signature states every axis of its protocol "
-            "and"
-            " can be run again."
+            "and can be run again."
         ),
         *_signatures(rows),
     ]

@@ -260,8 +260,7 @@ def server_of(out: Path) -> str | None:
     if parts.username or parts.password or parts.query:
         raise UsageError(
             "the address of the server holds a login; remove it, and set MLFLOW_TRACKING_USERNAME "
-            "and"
-            " MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+            "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         )
     return parts.geturl()
 

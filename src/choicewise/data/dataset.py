@@ -200,21 +200,20 @@ _KINDS: Final = {
 
 def _is_kind(annotation: str, value: object) -> bool:
     """Check that a field of this ``annotation`` may have the ``value`` from a TOML file."""
-    match value:
-        case bool():
-            return annotation == "bool"
-        case int():
-            return annotation == "int | None"
-        case str():
-            return annotation.startswith("str")
-        case dict():
-            _, _, inner = annotation.partition("Mapping[str, ")
-            return inner != "" and all(_is_kind(inner, part) for part in value.values())
-        case list():
-            takes_list = "tuple" in annotation and not annotation.startswith("Mapping")
-            are_texts = value != [] and all(isinstance(part, str) for part in value)
-            return takes_list and are_texts
-    return False
+    match annotation:
+        case "str" | "str | None":
+            return isinstance(value, str)
+        case "tuple[str, ...]":
+            are_texts = isinstance(value, list) and all(_is_kind("str", part) for part in value)
+            return are_texts and value != []
+        case "str | tuple[str, ...] | None":
+            return _is_kind("str", value) or _is_kind("tuple[str, ...]", value)
+        case "int | None":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "bool":
+            return isinstance(value, bool)
+    inner = annotation.removeprefix("Mapping[str, ").removesuffix("]")
+    return isinstance(value, dict) and all(_is_kind(inner, part) for part in value.values())
 
 
 def columns_of(declared: Mapping[str, Any], where: str) -> Columns:

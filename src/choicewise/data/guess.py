@@ -52,7 +52,7 @@ _ONE_CHOICE: Final = (
 _LOWER: Final = tuple(LETTERS.lower())
 _ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
 _DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
-# Signs that a guess parts the choices in a cell at; a choice may hold any other one.
+# Signs at which a guess may part a cell into choices; all others may occur in a choice.
 _SURE_SEPARATORS: Final = ("|", ";")
 # Answers of two kinds, in the order in which an index of 0 or 1 would count them.
 _TRUTHS: Final = (("false", "true"), ("no", "yes"))
@@ -410,10 +410,9 @@ class _Trial:
         Numbers could count from 0 as well.  A cell whose first text is always right may list the
         spellings of one answer.
         """
-        if len(self.golds) != 1:
-            return False
-        is_spelled = self.columns.answer_is == "text" and self.columns.choices_split != ""
-        return self.columns.answer_is == "number" or is_spelled
+        kind = self.columns.answer_is
+        may_be_spellings = kind == "text" and self.columns.choices_split != ""
+        return len(self.golds) == 1 and (kind == "number" or may_be_spellings)
 
 
 def guessed_columns(files: Sequence[Path]) -> Columns | None:
@@ -450,7 +449,7 @@ def _guesses(cells: Cells) -> list[Columns]:
     candidates = list(islice(_candidates(cells), _TRIED))
     guesses = [columns for columns in candidates if _is_alone(columns, cells)]
     # Cells are split only if no other columns can hold the choices.
-    if not all(columns.fixed or columns.choices_split for columns in candidates):
+    if any(not columns.fixed and not columns.choices_split for columns in candidates):
         guesses = [guess for guess in guesses if not guess.choices_split]
     with_choices = [guess for guess in guesses if not guess.fixed]
     return with_choices or guesses
@@ -517,9 +516,10 @@ def reading_line(file: Path, columns: Columns) -> str:
         "right": columns.right,
         "wrong": columns.wrong,
     }
-    parts = [f"{key} = {_named(source)}" for key, source in sources.items() if source]
+    named = {key: _named(source) for key, source in sources.items() if source}
     if columns.choices_split:
-        parts[-1] += f" (split at {columns.choices_split})"
+        named["choices"] += f" (split at {columns.choices_split})"
+    parts = [f"{key} = {names}" for key, names in named.items()]
     if columns.answer is not None:
         kind = _COUNTING.get(columns.answer_is, columns.answer_is)
         parts.append(f"answer = {columns.answer.strip()} ({kind})")

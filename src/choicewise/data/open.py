@@ -157,7 +157,7 @@ def _open_hub_dataset(
     for paths_of_split in splits.values():
         paths += paths_of_split
     # The Hub may have converted only a part of the rows.
-    for part in PurePosixPath("/".join(paths)).parts:
+    for part in "/".join(paths).split("/"):
         if part.startswith("partial-"):
             raise DataError(
                 f"{snapshot.source} has only a part of the rows ({part}); name its main revision"

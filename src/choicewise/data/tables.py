@@ -360,8 +360,9 @@ class _Tables:
                 except UnusableRow as reason:
                     drafted = reason
                     # It is counted under a readable subject, so that later rows keep their ids.
-                    if isinstance(row.get(mapping.subject or ""), str):
-                        subject = row[mapping.subject or ""]
+                    readable = row.get(mapping.subject or "")
+                    if isinstance(readable, str):
+                        subject = readable
                 if watch is not None:
                     watch.check(location, row, drafted)
             if self.subjects is not None:

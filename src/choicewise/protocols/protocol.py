@@ -274,16 +274,17 @@ class ReadingAxes(AskingAxes):
             yield "axis thought_tokens is 0, which allows no thought; use thought close instead"
         if self.chat != "none":
             yield from self._of_chat(reading)
-        elif reading.along:
-            yield (
-                f"reading {self.reading} closes a thought as the chat template does; "
-                "use chat message or turns"
-            )
-        if self.chat == "none" and self.thought_tokens is not None:
-            yield (
-                f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; "
-                "use chat turns or message"
-            )
+        else:
+            if reading.along:
+                yield (
+                    f"reading {self.reading} closes a thought as the chat template does; "
+                    "use chat message or turns"
+                )
+            if self.thought_tokens is not None:
+                yield (
+                    f"axis thought_tokens is {self.thought_tokens!r}, but chat is none; "
+                    "use chat turns or message"
+                )
         yield from self._of_tokens(reading)
         yield from self._of_views()
 

@@ -738,7 +738,7 @@ EXACT = {
     "test_what_can_be_fetched_is_though_something_else_cannot": "a command to type",
     "test_what_else_is_found": "names of cases",
 }
-"""Tests whose assertions hold five words that are no message."""
+"""Tests whose assertions hold five words in a row that are no message, and what they are."""
 
 
 def pins_a_phrase(code: str) -> bool:
@@ -746,10 +746,9 @@ def pins_a_phrase(code: str) -> bool:
     for node in ast.walk(ast.parse(code)):
         match node:
             case ast.Assert(test=checked) | ast.keyword(arg="match", value=checked):
-                constants = [text for text in ast.walk(checked) if isinstance(text, ast.Constant)]
-                if any(
-                    isinstance(text.value, str) and PHRASE.search(text.value) for text in constants
-                ):
+                parts = [part for part in ast.walk(checked) if isinstance(part, ast.Constant)]
+                texts = [part.value for part in parts if isinstance(part.value, str)]
+                if any(map(PHRASE.search, texts)):
                     return True
     return False
 

@@ -281,7 +281,7 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
         difference=tested.difference,
         test=tested.test,
         detectable=tested.detectable,
-        flips=flips_of(both, left.metric),
+        flips=flips_of(both),
         furthest=math.nan,
         moved=None,
     )

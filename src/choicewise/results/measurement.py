@@ -169,39 +169,40 @@ class Flips:
 def flips(pair: tuple[Measurement, Measurement]) -> Flips:
     """Count the shared items on which the two measurements decide differently."""
     one, other = pair
-    counted = flips_of(pair, one.metric)
     _, (items, other_items) = shared_items(pair)
-    if not (one.bounded[items].all() and other.bounded[other_items].all()):
-        return counted
-    noisy = one.near_ties[items] | other.near_ties[other_items]
-    near_ties = int((_decided_differently(pair) & noisy).sum())
-    return replace(counted, near_ties=near_ties)
+    noisy = None
+    if one.bounded[items].all() and other.bounded[other_items].all():
+        noisy = one.near_ties[items] | other.near_ties[other_items]
+    return flips_of(pair, noisy)
 
 
-def flips_of(pair: tuple[Decided, Decided], metric: Metric) -> Flips:
-    """Count what the decisions of two sides under ``metric`` say alone; near ties are unknown."""
+def flips_of(pair: tuple[Decided, Decided], noisy: Mask | None = None) -> Flips:
+    """Count the shared items on which two sides decide differently.
+
+    ``noisy``: mark the shared items that numeric noise leaves open on either side; None if unknown.
+    """
     one, other = pair
     ids, _ = shared_items(pair)
     _, (credits, other_credits) = paired_credits(pair)
     # Of a loss, less is better.
-    if not metric.credited:
+    if not METRICS[one.protocol.metric].credited:
         credits = -credits
         other_credits = -other_credits
+    predictions, other_predictions = paired_predictions(pair)
+    both_predict = (predictions >= 0) & (other_predictions >= 0)
+    predicted_differently = both_predict & (predictions != other_predictions)
+    near_ties = None
+    if noisy is not None:
+        near_ties = int((predicted_differently & noisy).sum())
     return Flips(
         left_better=int((credits > other_credits).sum()),
         right_better=int((credits < other_credits).sum()),
-        predicted_differently=int(_decided_differently(pair).sum()),
-        near_ties=None,
+        predicted_differently=int(predicted_differently.sum()),
+        near_ties=near_ties,
         shared=len(ids),
         left_only=len(one.ids) - len(ids),
         right_only=len(other.ids) - len(ids),
     )
-
-
-def _decided_differently(pair: tuple[Decided, Decided]) -> Mask:
-    """Mark the shared items for which both sides predict a choice, and not the same one."""
-    left, right = paired_predictions(pair)
-    return (left >= 0) & (right >= 0) & (left != right)
 
 
 def movement(pair: tuple[Measurement, Measurement]) -> tuple[float, int | None]:
@@ -689,6 +690,10 @@ def check_clusters(data: str, groups: Sequence[str], subjects: Sequence[str]) ->
 
 class Decided(Structural):
     """Hold what a protocol decided of every item: a measurement, or what is kept of one."""
+
+    @property
+    def protocol(self) -> Protocol:
+        """Return the protocol."""
 
     @property
     def ids(self) -> pa.ChunkedArray:

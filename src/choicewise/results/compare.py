@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,9 @@ from choicewise.results.measurement import (
     same_items,
     shared_items,
 )
-from choicewise.results.number import Number
+from choicewise.results.number import Number, NumberIdentity
 from choicewise.results.outcomes import Axis, Outcome, Summary, axes_between
-from choicewise.results.rows import engine_path, run_id, selection, text_id, token_id
+from choicewise.results.rows import engine_path, identity, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers, Mask
@@ -236,21 +237,7 @@ class _Kept:
     def side(self, credits: Floats) -> Side:
         """Describe the number; ``credits``: of the items that both sides score."""
         (row,) = self.rows
-        return Side(
-            folder=str(self.folder),
-            model=self.manifest.model.name,
-            protocol=self.outcome.name,
-            p=row.identity.id,
-            i=row.identity.i,
-            t=row.identity.t,
-            r=row.identity.r,
-            value=row.value,
-            items=len(self.outcome.ids),
-            selection=row.identity.selection,
-            paired=_paired_value(self.metric, credits),
-            share=self.metric.share,
-            metric=self.outcome.protocol.metric,
-        )
+        return _side(self.folder, row.identity, row.value, len(self.outcome.ids), credits)
 
 
 def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
@@ -477,8 +464,8 @@ def _compare(pair: _Pair) -> Comparison:
     answers = _without_cut(pair)
     tested = _tested(left.metric, right.metric, answers.credits)
     left_scored, right_scored = _scored_by_both(answers.credits)
-    left_side = _side(pair.left_run, left, left_scored)
-    right_side = _side(pair.right_run, right, right_scored)
+    left_side = _measured_side(pair.left_run, left, left_scored)
+    right_side = _measured_side(pair.right_run, right, right_scored)
     agree = _agreeing(pair, left_side, right_side)
     parting = None
     if not agree.i:
@@ -615,27 +602,39 @@ def _verdict(agree: Agreeing, shared: int) -> str:
     return "comparable"
 
 
-def _side(run: Run, measured: Measurement, credits: Floats) -> Side:
-    """Describe a number; ``credits``: of the items that both sides score."""
-    protocol = measured.protocol
+def _measured_side(run: Run, measured: Measurement, credits: Floats) -> Side:
+    """Describe the number of all items; ``credits``: of those that both sides score."""
     evidence = measured.evidence
-    manifest = run.manifest
+    side = _side(
+        run.folder,
+        identity(run.manifest, measured, "all"),
+        measured.overall,
+        len(evidence.items),
+        credits,
+    )
+    logged = run.manifest.imported is not None
+    return replace(side, logged=logged, texts=not np.isnan(evidence.lengths).any())
+
+
+def _side(
+    folder: Path, identity: NumberIdentity, value: float, items: int, credits: Floats
+) -> Side:
+    """Describe a number of ``items``; ``credits``: of those that both sides score."""
+    metric = METRICS[identity.metric]
     return Side(
-        folder=str(run.folder),
-        model=manifest.model.name,
-        protocol=measured.name,
-        p=short_signature(protocol),
-        i=text_id(evidence, protocol),
-        t=token_id(evidence, protocol),
-        r=run_id(manifest),
-        value=measured.overall,
-        items=len(evidence.items),
-        selection=selection(manifest, measured),
-        paired=_paired_value(measured.metric, credits),
-        share=measured.metric.share,
-        logged=manifest.imported is not None,
-        texts=not np.isnan(evidence.lengths).any(),
-        metric=protocol.metric,
+        folder=str(folder),
+        model=identity.model,
+        protocol=identity.protocol,
+        p=identity.id,
+        i=identity.i,
+        t=identity.t,
+        r=identity.r,
+        value=value,
+        items=items,
+        selection=identity.selection,
+        paired=_paired_value(metric, credits),
+        share=metric.share,
+        metric=identity.metric,
     )
 
 

@@ -134,7 +134,7 @@ def rows(
         if measured.statuses is not None:
             answers = answer_counts(measured.statuses[among], protocol)
         number = Number(
-            identity=_identity(manifest, measured, group),
+            identity=identity(manifest, measured, group),
             value=value.value,
             se=value.se,
             interval=Interval(name=interval_name, low=value.ci_low, high=value.ci_high),
@@ -161,7 +161,7 @@ def rows(
     return numbers
 
 
-def _identity(manifest: Manifest, measured: Measurement, group: str) -> NumberIdentity:
+def identity(manifest: Manifest, measured: Measurement, group: str) -> NumberIdentity:
     """Return the identity of the number of a ``group`` of items."""
     protocol = measured.protocol
     return NumberIdentity(

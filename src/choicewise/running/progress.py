@@ -100,7 +100,8 @@ class ProgressReport:
         if self._done < self._total:
             left = self._left.seconds(now)
             if left is not None:
-                parts.append(f"about {duration(left)} left")
+                rounded = "about " if left >= 1 else ""
+                parts.append(f"{rounded}{duration(left)} left")
             if not self._left.answered:
                 tokens = self._computed()
                 waiting = "waiting for the first answer"

@@ -63,6 +63,7 @@ def lines(moments: list[tuple[float, int, int]], *, live: bool = False) -> list[
             [(0, 0, 100), (60, 0, 100), (61, 1, 100), (67, 50, 100)],
             [Gist("model: 0 %, 60 s, waiting"), "model: 50 %, 67 s, about 6 s left"],
         ),
+        ([(0, 0, 100), (1, 1, 100), (60, 99, 100)], ["model: 99 %, 60 s, under 1 s left"]),
         (  # a second piece of the work has a time of its own
             [(0, 0, 100), (100, 100, 100), (100, 0, 8), (102, 8, 8), (102, 0, 8), (105, 8, 8)],
             ["model: 100 %, 2 min", "model: 100 %, 2 s", "model: 100 %, 3 s"],

@@ -1038,9 +1038,8 @@ def other_extensions() -> tuple[Extension, ...]:
     """Return those of other packages by the names of their entry points; one that can't be loaded
     is a warning.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # takes some 20 ms, which most commands need not spend
+    # This takes some 20 ms to import, which most commands need not spend.
+    from importlib.metadata import entry_points
 
     extensions = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):

@@ -344,8 +344,7 @@ class Selection:
         if limit is not None and sample is not None:
             raise UsageError(
                 f"limit {limit} asks the first questions of each subject, and sample {sample} some "
-                "that are drawn from "
-                "all; leave one of them out"
+                "that are drawn from all; leave one of them out"
             )
         if sample is None and seed is not None:
             raise UsageError(

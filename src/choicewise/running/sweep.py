@@ -232,7 +232,7 @@ class _Sweep:
                 part(1, 1)
             # After a single run the process ends, or the caller still has the model.
             if not self.alone:
-                model = ""
+                del model
                 give_model_back()
         return replace(self.record, cells=tuple(self.cells))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from choicewise.cli import options
 from choicewise.cli.options import Loading, grouped
 from choicewise.cli.terminal import print_json, print_parts
 from choicewise.table import Column, Table
-
-if TYPE_CHECKING:
-    pass
 
 
 @grouped

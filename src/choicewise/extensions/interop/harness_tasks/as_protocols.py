@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -467,8 +467,8 @@ def _probed_axes(name: str, task: Any, rows: Sequence[TaskRow]) -> Axes:
     """Return the axes of a metric that code of the task computes."""
     if task.OUTPUT_TYPE == "multiple_choice":
         probed = _probed(task, name, rows)
-        if probed is not None and [row.gold for row in rows] == probed[1]:
-            return {"score": "sum", "metric": probed[0]}
+        if probed is not None and [row.gold for row in rows] == probed.golds:
+            return {"score": "sum", "metric": probed.metric}
     raise _NotComputed(f"code of the task {task.config.task} computes it")
 
 
@@ -590,7 +590,7 @@ def _judged(task: Any, rows: list[TaskRow]) -> list[TaskRow]:
         probed = _probed(task, name, scored)
         if probed is None:
             continue
-        golds = iter(probed[1])
+        golds = iter(probed.golds)
         judged = []
         for row in rows:
             if row.contexts:
@@ -600,12 +600,15 @@ def _judged(task: Any, rows: list[TaskRow]) -> list[TaskRow]:
     return rows
 
 
-def _probed(
-    task: Any, name: str, rows: Sequence[TaskRow]
-) -> tuple[str, list[tuple[int, ...]]] | None:
-    """Return our metric that equals the metric ``name`` of the task's code, and the right choices
-    of that; None if none does.
-    """
+class _Probed(NamedTuple):
+    """Hold the metric of ours that code of a task computes, and its right choices."""
+
+    metric: str
+    golds: list[tuple[int, ...]]
+
+
+def _probed(task: Any, name: str, rows: Sequence[TaskRow]) -> _Probed | None:
+    """Return our metric that equals the metric ``name`` of the task's code, None if none does."""
     golds = []
     for row in rows:
         gold = _right(task, name, row)
@@ -620,7 +623,7 @@ def _probed(
             _agrees(task, name, metric, replace(row, gold=gold), scores)
             for row, gold, scores in zip(rows, golds, draws, strict=True)
         ):
-            return metric, golds
+            return _Probed(metric, golds)
     return None
 
 

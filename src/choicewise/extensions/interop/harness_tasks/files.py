@@ -415,7 +415,7 @@ def check_tasks(
     problems: dict[str, None] = {}
     for leaf in leaves:
         problems.update(dict.fromkeys(_problems(leaf)))
-    known_keys = {*GROUP_KEYS, *_harness_keys()[0]}
+    known_keys = {*GROUP_KEYS, *_task_keys()}
     for key in group or ():
         if key not in known_keys:
             problem = f"group {name}: {key} is not a key; {did_you_mean(key, known_keys)}"
@@ -433,13 +433,19 @@ def check_tasks(
 
 
 @lru_cache(maxsize=1)
-def _harness_keys() -> tuple[set[str], set[str]]:
-    """Return the keys of a task, and of its ``fewshot_config``, that the harness reads."""
+def _task_keys() -> set[str]:
+    """Return the keys of a task that may be in a file."""
     from lm_eval.api.task import TaskConfig
+
+    return _STRUCTURE.union(axis.name for axis in fields(TaskConfig))
+
+
+@lru_cache(maxsize=1)
+def _shot_keys() -> set[str]:
+    """Return the keys of ``fewshot_config`` that the harness reads."""
     from lm_eval.config.task import FewshotConfig
 
-    keys = [{axis.name for axis in fields(config)} for config in (TaskConfig, FewshotConfig)]
-    return keys[0] | _STRUCTURE, keys[1]
+    return {axis.name for axis in fields(FewshotConfig)}
 
 
 def _problems(leaf: Leaf) -> Iterator[str]:
@@ -455,7 +461,7 @@ def _problems(leaf: Leaf) -> Iterator[str]:
             f"{' or '.join(OUTPUT_TYPES)}{unsaid}"
         )
         return
-    task_keys, _ = _harness_keys()
+    task_keys = _task_keys()
     problems = []
     for key in leaf.keys:
         if key not in task_keys:
@@ -482,7 +488,7 @@ def _shot_problems(config: Any) -> Iterator[str]:
     if not isinstance(config, dict):
         yield f"fewshot_config is {config!r}; it must hold keys"
         return
-    _, shot_keys = _harness_keys()
+    shot_keys = _shot_keys()
     for key in map(str, config):
         if key not in shot_keys:
             yield f"{key} is not a key of fewshot_config; {did_you_mean(key, shot_keys)}"

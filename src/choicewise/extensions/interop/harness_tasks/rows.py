@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
@@ -338,8 +338,12 @@ class _Template:
     holes: Mapping[str, str]
 
 
-_Piece = tuple[str, bool]
-"""A part of a template: plain text, or the expression of a hole and True."""
+class _Piece(NamedTuple):
+    """Hold a part of a template: plain text, or the expression of a hole."""
+
+    text: str
+    is_hole: bool = False
+
 
 _TAKEN = frozenset({"question", "options", "subject", "letter", "choice"})
 """Holes that mean something else in our templates."""
@@ -405,7 +409,7 @@ def _check_shape(task: Any) -> None:
 
 
 def _expressions(pieces: Iterable[_Piece]) -> list[str]:
-    return list(dict.fromkeys(text for text, is_hole in pieces if is_hole))
+    return list(dict.fromkeys(piece.text for piece in pieces if piece.is_hole))
 
 
 def _hole_name(expression: str) -> str:
@@ -420,16 +424,16 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
 
     # The harness reads the name of a column as the column.
     if template in features:
-        return [(template, True)]
+        return [_Piece(template, is_hole=True)]
     try:
         tokens = list(Environment(keep_trailing_newline=True).lex(template))
     except TemplateSyntaxError as error:
         raise Inexpressible(f"a template is not valid Jinja ({error.message})") from error
-    pieces: list[_Piece] = []
+    pieces = []
     expression: list[str] | None = None
     for _, kind, text in tokens:
         if kind == "data":
-            pieces.append((text, False))
+            pieces.append(_Piece(text))
         elif kind == "variable_begin" and text == "{{":
             expression = []
         elif expression is None:
@@ -439,7 +443,7 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
             # Our templates have the name of a hole between single braces.
             if not hole or "{" in hole or "}" in hole:
                 raise Inexpressible(f"a placeholder can't be called {hole!r}")
-            pieces.append((hole, True))
+            pieces.append(_Piece(hole, is_hole=True))
             expression = None
         else:
             expression.append(text)
@@ -448,8 +452,11 @@ def _pieces(template: str, features: Iterable[str]) -> list[_Piece]:
 
 def _spelled(pieces: Iterable[_Piece], names: Mapping[str, str]) -> str:
     parts = []
-    for text, is_hole in pieces:
-        parts.append(f"{{{names[text]}}}" if is_hole else _escaped(text))
+    for piece in pieces:
+        if piece.is_hole:
+            parts.append(f"{{{names[piece.text]}}}")
+        else:
+            parts.append(_escaped(piece.text))
     return "".join(parts)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -217,11 +217,17 @@ def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
             "resps; is it of another version?"
         )
     name = row.get("filter")
-    return name if isinstance(name, str) else "none", doc_id
+    if not isinstance(name, str):
+        name = "none"
+    return name, doc_id
 
 
-_Request = tuple[str | None, str | None]
-"""The context and the continuation of a request, None if the line does not have them."""
+class _Request(NamedTuple):
+    """Hold the texts of a request, None if the line does not have them."""
+
+    context: str | None = None
+    continuation: str | None = None
+
 
 _FIELDS = frozenset(
     {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
@@ -241,11 +247,11 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
     if len(answers) > len(requests) > 0:
         raise DataError(f"{where} has {len(answers)} answers and {len(requests)} requests")
     if not requests:
-        requests = [(None, None)] * len(answers)
+        requests = [_Request()] * len(answers)
     answers += [None] * (len(requests) - len(answers))
     choices = []
-    for position, (answer, (_, text)) in enumerate(zip(answers, requests, strict=True)):
-        choices.append(_choice(answer, text, f"{where}, request {position}"))
+    for position, (answer, request) in enumerate(zip(answers, requests, strict=True)):
+        choices.append(_choice(answer, request.continuation, f"{where}, request {position}"))
     metrics = {}
     others = []
     for name, cell in row.items():
@@ -256,7 +262,7 @@ def read_sample(row: Mapping[str, Any], where: str) -> Sample:
             others.append(name)
         else:
             metrics[name] = value
-    contexts = [context for context, _ in requests]
+    contexts = [request.context for request in requests]
     if _has_mutual(requests, metrics):
         half = len(choices) // 2
         after_null = choices[half:]
@@ -294,14 +300,14 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
             raise DataError(f"{where}: its requests are no pairs of context and continuation")
     else:
         return []
-    requests: list[_Request] = []
+    requests = []
     for context, continuation in pairs:
         if not isinstance(context, str) or not isinstance(continuation, str):
             raise NoLikelihoods(
                 f"{where}: its requests are no pairs of context and continuation, so the task has "
                 "no log-likelihoods of choices"
             )
-        requests.append((context, continuation))
+        requests.append(_Request(context, continuation))
     return requests
 
 
@@ -372,12 +378,12 @@ def _has_mutual(requests: Sequence[_Request], metrics: Mapping[str, float]) -> b
     second = requests[half:]
     if not first or len(first) != len(second):
         return False
-    if any(context for context, _ in second):
+    if any(request.context for request in second):
         return False
     if "acc_mutual_info" in metrics:
         return True
-    is_repeated = [text for _, text in first] == [text for _, text in second]
-    return is_repeated and all(context for context, _ in first)
+    texts = [request.continuation for request in requests]
+    return texts[:half] == texts[half:] and all(request.context for request in first)
 
 
 def _index_list(target: Any) -> list[int] | None:

@@ -489,16 +489,15 @@ def _server(servers: Sequence[ServerRecord]) -> ServerRecord | None:
     return replace(servers[0], noise=noise, changed="; ".join(changed), endpoint=endpoint)
 
 
-def _same_bits(*tables: pa.Table) -> bool:
-    """Return whether two tables hold the same values, NaN included."""
-    one, other = tables
+def _same_bits(one: pa.Table, other: pa.Table) -> bool:
+    """Return whether both hold the same values, NaN included."""
     if len(one) != len(other):
         return False
-    for pair in zip(one.columns, other.columns, strict=True):
+    for column, other_column in zip(one.columns, other.columns, strict=True):
         # Eight booleans share a byte.
-        if pa.types.is_boolean(pair[0].type):
-            pair = tuple(column.cast(pa.int8()) for column in pair)
-        rows, other_rows = map(row_bytes, pair)
-        if not rows.equals(other_rows):
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+            other_column = other_column.cast(pa.int8())
+        if not row_bytes(column).equals(row_bytes(other_column)):
             return False
     return True

@@ -67,15 +67,15 @@ Pair = tuple[Sequence[float], Sequence[float]]
 """The probabilities of one question that was sent twice."""
 
 
-def _refusal(status: int, reason: str, advice: str, quote: str) -> Fault:
-    return failed(f"the server has no {reason}, status {status}: {quote}; {advice}", status)
+def _not_here(status: int, quote: str) -> Fault:
+    reason = f"the server has no such model or no decisions here, status {status}: {quote}"
+    return failed(f"{reason}; check address, name and dialect (,dialect=NAME)", status)
 
 
-_not_here = partial(
-    _refusal,
-    reason="such model or no decisions here",
-    advice="check address, name and dialect (,dialect=NAME)",
-)
+def _no_decisions(status: int, quote: str) -> Fault:
+    reason = f"the server has no decisions from this model, status {status}: {quote}"
+    advice = "serve a model that has decisions, or run a plain one under decision/vllm-0.32"
+    return failed(f"{reason}; {advice}", status)
 
 
 def _no_content(status: int, quote: str) -> Fault:
@@ -86,14 +86,9 @@ MEANINGS: Final[Mapping[int, Callable[[str], Fault]]] = {
     201: partial(_no_content, 201),
     202: partial(_no_content, 202),
     204: partial(_no_content, 204),
-    404: lambda quote: _not_here(404, quote=quote),
-    405: lambda quote: _not_here(405, quote=quote),
-    501: partial(
-        _refusal,
-        501,
-        "decisions from this model",
-        "serve a model that has decisions, or run a plain one under decision/vllm-0.32",
-    ),
+    404: partial(_not_here, 404),
+    405: partial(_not_here, 405),
+    501: partial(_no_decisions, 501),
 }
 """The faults of statuses that have another meaning for such servers than for others."""
 

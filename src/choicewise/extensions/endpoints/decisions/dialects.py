@@ -319,7 +319,8 @@ def _openai_state(state: Any) -> str | None:
 
 
 def _sglang_state(state: Any) -> str | None:
-    if state.strip() if isinstance(state, str) else state:
+    is_blank = not state.strip() if isinstance(state, str) else not state
+    if not is_blank:
         return None
     return "the dialect sglang refuses an empty state; write what the question is about"
 

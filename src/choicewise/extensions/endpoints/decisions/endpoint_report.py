@@ -59,7 +59,8 @@ def endpoint_tables(run: Run) -> Iterator[Table]:
     for name, value in asdict(summary).items():
         # Protocols and checks are the rows of the two tables.
         if name not in ("protocols", "checks"):
-            facts["endpoint_notes" if name == "notes" else name] = value
+            key = "endpoint_notes" if name == "notes" else name
+            facts[key] = value
     yield Table(
         name="endpoint",
         title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",

@@ -259,12 +259,16 @@ def text_scores(generation: Generation, text: str, ended: Ended | None = None) -
     start: int | None = 0
     if generation.opened is not None:
         start = split(spelled, generation.opened).start
-    cuts = []
     # A thought that is not closed has no stops.
-    for stop in () if start is None else generation.stops:
+    stops = [] if start is None else generation.stops
+    cuts = []
+    for stop in stops:
         position = spelled.find(stop, start)
-        if position >= 0:
-            cuts.append(position + len(stop) if generation.keep_stop else position)
+        if position < 0:
+            continue
+        if generation.keep_stop:
+            position += len(stop)
+        cuts.append(position)
     if cuts:
         spelled = spelled[: min(cuts)]
         ended = ended._replace(finish=STOP)

@@ -257,7 +257,8 @@ class TopTokens(Route):
             raise Unanswerable("the server lists no next tokens")
         listed: dict[Any, float] = {}
         for name, value in named.items():
-            listed[name if self._by_id else name.encode(errors="replace")] = number(value)
+            key = name if self._by_id else name.encode(errors="replace")
+            listed[key] = number(value)
         check_listed(listed)
         return listed
 

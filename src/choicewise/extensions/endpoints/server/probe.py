@@ -218,9 +218,8 @@ def text_front(
                 "in the server"
             )
         if count < 0 or theirs[count:] != ours:
-            raise _disagreement(
-                name, text, f"{shortened(str(ours))} here, {shortened(str(theirs))} there"
-            )
+            tokens = f"{shortened(str(ours))} here, {shortened(str(theirs))} there"
+            raise _disagreement(name, text, tokens)
         fronts.add(tuple(theirs[:count]))
     if len(fronts) > 1:
         raise ModelError(
@@ -257,9 +256,8 @@ class Probe:
             texts = None if front is None else TextPrompts(self._tokenizer, front)
             top = self._top(texts)
             has_tokens = top is not None and not isinstance(top.prompts, TextPrompts)
-            taken = self._score(
-                top, texts, has_tokens or self._served.software.startswith("sglang")
-            )
+            takes_tokens = has_tokens or self._served.software.startswith("sglang")
+            taken = self._score(top, texts, takes_tokens)
             generate = self._generate(Prompts() if has_tokens else texts)
         chat_score: Route | None = None
         chat_generate: Route | None = None
@@ -272,13 +270,18 @@ class Probe:
             chat_score = self._first(lists, span, difference=0.0)
             ways = (ChatGeneration(model, self._tokenizer, flag) for flag in (True, False))
             chat_generate = self._first(ways, Generation(context, 3))
+        score: Route | None = None
+        probes: Mapping[str, float] = {}
+        if taken is not None:
+            score = taken.route
+            probes = taken.probes
         return ChosenRoutes(
-            score=taken and taken.route,
+            score=score,
             generate=generate,
             chat_score=chat_score,
             chat_generate=chat_generate,
             check=self._check(taken),
-            probes=taken.probes if taken else {},
+            probes=probes,
             front=front,
         )
 
@@ -473,9 +476,8 @@ class Probe:
         if len(first) > 1 and np.ptp(first) == 0:
             raise _Refused(f"all log-probabilities are {float(first[0]):.6g}")
         parts = self._parts(route, whole)
-        together = logprobs_in_order(
-            ask(self._client, route, list(enumerate([whole, *parts])), None)
-        )
+        questions = list(enumerate([whole, *parts]))
+        together = logprobs_in_order(ask(self._client, route, questions, None))
         second = self._ask(route, whole)
         floor = float(np.abs(first - second).max())
         tolerance = max(min(_TOLERANCE, float(first.std()) / 2), _REPEATED * floor)

@@ -182,9 +182,11 @@ def _listed(positions: Sequence[Mapping[int, Any] | None] | None) -> Any:
         return None
     listed: list[Any] = []
     for entries in positions:
-        pairs = (entries or {}).items()
-        rows = [[int(token), float(entry.logprob), entry.rank] for token, entry in pairs]
-        listed.append(None if entries is None else rows)
+        if entries is None:
+            listed.append(None)
+            continue
+        pairs = entries.items()
+        listed.append([[int(token), float(entry.logprob), entry.rank] for token, entry in pairs])
     return listed
 
 

@@ -196,7 +196,9 @@ class SamplesFile:
     def date(self) -> str:
         """Return the time in the file's name, "" if it has none."""
         match = SAMPLES.fullmatch(Path(self.log.settings.get("file", "")).stem)
-        return match["date"] or "" if match else ""
+        if match is None:
+            return ""
+        return match["date"] or ""
 
     @property
     def run(self) -> tuple[str, str, str]:

@@ -112,10 +112,13 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
         )
     prompts = _prompts(row, last + 1)
     context = None
-    continuations: list[str | None] = [None] * (last + 1)
+    question = None
+    continuations: Sequence[str | None] = [None] * (last + 1)
     split = None if ending is None else _split(prompts, ending)
     if split is not None:
-        context, continuations[:] = split
+        context, continuations = split
+    elif prompts:
+        question = _shared_start(prompts)
     choices = []
     for choice in range(last + 1):
         name = f"logit_{choice}"
@@ -128,9 +131,6 @@ def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
         value = flag(row.get(name), f"{where}, {name}")
         if value is not None:
             recorded[name] = float(value)
-    question = None
-    if split is None and prompts:
-        question = _shared_start(prompts)
     return LoggedItem(
         id=str(row["doc_id"]),
         gold=_gold(row.get("truth"), prompts),

@@ -306,7 +306,9 @@ def logged_item(sample: Any, where: str) -> tuple[int, LoggedItem]:
         recorded=recorded,
     )
     epoch = sample.get("epoch", 1)
-    return epoch if isinstance(epoch, int) else 1, item
+    if not isinstance(epoch, int):
+        epoch = 1
+    return epoch, item
 
 
 class _Texts:
@@ -334,7 +336,8 @@ def _gold(target: Any, options: Sequence[str]) -> tuple[int, ...]:
     Letters come first, as the scorer choice reads them (scorer/_choice.py@499e615: A to Z, then 1
     for the 27th; a word in capitals is several letters), and the text of an option second.
     """
-    names = list(map(str, target if isinstance(target, list) else [target]))
+    targets = target if isinstance(target, list) else [target]
+    names = list(map(str, targets))
     letters = []
     texts = []
     for name in names:

@@ -231,7 +231,9 @@ def _prediction(row: Detail, index: int) -> tuple[Any, bool | None]:
     if isinstance(value, list | tuple):
         # The log-likelihood and the flag, either of which may be absent.
         value, flag = (*value, None, None)[:2]
-    return value, None if flag is None else bool(flag)
+    if flag is None:
+        return value, None
+    return value, bool(flag)
 
 
 def _token_count(tokens: Sequence[Any], index: int, choice_count: int) -> int | None:

@@ -231,8 +231,13 @@ def _body(table: PaperTable, name_width: int | None) -> list[str]:
             continue
         # The star: no page ends between a value and its interval.
         lines.append(f"{line}*")
-        intervals = [latex_escape(cell.interval) for cell in row]
-        lines.append(_line([text and rf"{{\scriptsize {text}}}" for text in intervals]))
+        intervals = []
+        for cell in row:
+            interval = ""
+            if cell.interval:
+                interval = rf"{{\scriptsize {latex_escape(cell.interval)}}}"
+            intervals.append(interval)
+        lines.append(_line(intervals))
     return lines
 
 

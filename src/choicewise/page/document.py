@@ -463,8 +463,7 @@ def _policy(scripts: Sequence[str], style: str, has_parts: bool) -> str:
     fetched = "'self'" if has_parts else "'none'"
     return (
         f"default-src 'none'; script-src {hashes}; style-src '{_hash(style)}'; connect-src "
-        f"{fetched}; "
-        "base-uri 'none'; form-action 'none'"
+        f"{fetched}; base-uri 'none'; form-action 'none'"
     )
 
 

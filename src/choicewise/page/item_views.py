@@ -271,9 +271,8 @@ def _states(run: ShownRun) -> Iterator[str]:
         split, subject, start, stop = damage.block.extent
         yield (
             f"{run.label}: items {start + 1:,} to {stop:,} of {subject} ({split}) are left out, "
-            "because "
-            f"{damage.path.name} of block {damage.block.name} {damage.reason}. Run the same "
-            "command again to ask them."
+            f"because {damage.path.name} of block {damage.block.name} {damage.reason}. Run the "
+            "same command again to ask them."
         )
 
 

@@ -111,8 +111,7 @@ def require_number(name: str, metric: str, step: float | None) -> None:
     if step is not None and metric in OPEN:
         raise UsageError(
             f"{name} has no number to compare: its endpoint rounds to {step:g}, which leaves "
-            f"{metric} open; "
-            "add @metric=brier-soft, @metric=tv or @metric=acc to the protocol"
+            f"{metric} open; add @metric=brier-soft, @metric=tv or @metric=acc to the protocol"
         )
 
 

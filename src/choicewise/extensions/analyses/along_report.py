@@ -125,8 +125,7 @@ def along_lines(along: AlongThought) -> list[str]:
         after = tokens(along.tokens_after)
         lines.append(
             f"In the median the answer stays the same from {100 * along.settled_share:.0f} % of "
-            "the thought on; "
-            f"{after} of {tokens(along.thought_tokens)} tokens follow."
+            f"the thought on; {after} of {tokens(along.thought_tokens)} tokens follow."
         )
         counts = [f"{100 * share:.0f} % {count:,}" for share, count in along.settled.items()]
         lines.append(f"Items by the share from which theirs stays: {', '.join(counts)}.")

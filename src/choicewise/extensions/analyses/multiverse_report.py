@@ -138,8 +138,8 @@ def _conclusions(panel: Multiverse) -> Iterator[str]:
     if most > 1:
         yield (
             f"The greatest of {most} numbers is no estimate of accuracy: it was chosen because it "
-            "is the greatest. "
-            "Choose the protocol beforehand or on other items, or report the whole spread."
+            "is the greatest. Choose the protocol beforehand or on other items, or report the "
+            "whole spread."
         )
 
 

@@ -103,8 +103,7 @@ def _estimate(
                 f"{helper.manifest.model.name} can't help to estimate {run.manifest.model.name}: "
                 "it holds "
                 f"{len(population):,} of the {size:,} items to draw from, and {drawn_count:,} of "
-                "the "
-                f"{len(outcome.ids):,} drawn"
+                f"the {len(outcome.ids):,} drawn"
             )
             notes[note] = None
             continue

@@ -71,8 +71,7 @@ def _lines(row: SampleEstimate) -> list[str]:
         gain = f", worth {estimate.worth:.1f} times the questions"
     line = (
         f"{row.model} under {row.protocol}: {_number(row, estimate.value, estimate.se)}{unit} of "
-        "all "
-        f"{estimate.population:,} questions by {counted(len(row.others), 'other model')} "
+        f"all {estimate.population:,} questions by {counted(len(row.others), 'other model')} "
         f"(AIPW{gain}); the sample "
         f"alone {_number(row, estimate.plain, estimate.plain_se)}{unit}"
     )

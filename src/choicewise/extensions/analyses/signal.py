@@ -317,8 +317,7 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
         reason = f"no name holds a step: {listed(names)}"
     raise UsageError(
         f"noise needs {STEPS} or more checkpoints of a training run on the same data, and "
-        f"{reason}; "
-        "a step is read from names such as ORG/NAME@step1000 or run/checkpoint-1000"
+        f"{reason}; a step is read from names such as ORG/NAME@step1000 or run/checkpoint-1000"
     )
 
 

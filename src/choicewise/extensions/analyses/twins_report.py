@@ -36,8 +36,7 @@ def _flips(flips: Changed) -> str:
     between_wrong = flips.changed - flips.right_to_wrong - flips.wrong_to_right
     return (
         f"{share}: {flips.right_to_wrong:,} right to wrong, {flips.wrong_to_right:,} wrong to "
-        "right, "
-        f"{between_wrong:,} wrong to wrong"
+        f"right, {between_wrong:,} wrong to wrong"
     )
 
 

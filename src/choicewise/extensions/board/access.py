@@ -35,8 +35,7 @@ LONGEST_TARGET: Final = 4096
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri "
-        "'none'; "
-        "frame-ancestors 'none'"
+        "'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",

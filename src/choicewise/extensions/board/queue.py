@@ -252,8 +252,8 @@ class Queue:
         with self._write() as connection:
             # Whatever the clock said before, nothing lasts longer than that.
             connection.execute(
-                "UPDATE submissions SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE "
-                "? END)",
+                "UPDATE submissions "
+                "SET until = min(until, CASE state WHEN 'waiting' THEN ? ELSE ? END)",
                 [now() + PAUSES[-1], now() + SECONDS],
             )
 
@@ -270,8 +270,8 @@ class Queue:
         with self._write() as connection:
             fields = [wanted.model, wanted.revision, wanted.dtype]
             row = connection.execute(
-                f"SELECT {_COLUMNS} FROM submissions WHERE model = ? AND revision = ? AND dtype = "
-                "? "
+                f"SELECT {_COLUMNS} FROM submissions "
+                "WHERE model = ? AND revision = ? AND dtype = ? "
                 "AND (state NOT IN ('failed', 'refused') OR (state = 'refused' AND reason = ?)) "
                 "ORDER BY number DESC LIMIT 1",
                 [*fields, refused],
@@ -292,8 +292,8 @@ class Queue:
             if refused:
                 state = State.REFUSED
             connection.execute(
-                "INSERT INTO submissions (id, model, revision, dtype, state, reason, submitted, "
-                "changed) "
+                "INSERT INTO submissions "
+                "(id, model, revision, dtype, state, reason, submitted, changed) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [name, *fields, state, refused[:_LONGEST], now, now],
             )
@@ -339,8 +339,8 @@ class Queue:
         with self._read() as connection:
             now = self._now()
             if not connection.execute(
-                "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') AND (until <= ? "
-                "OR until > ?) LIMIT 1",
+                "SELECT 1 FROM submissions WHERE state IN ('waiting', 'leased') "
+                "AND (until <= ? OR until > ?) LIMIT 1",
                 [now, now + PAUSES[-1]],
             ).fetchone():
                 return None
@@ -356,8 +356,8 @@ class Queue:
             for row in connection.execute(ended, [now]).fetchall():
                 _release(connection, row, _unheard(row["worker"]), now, again=True)
             row = connection.execute(
-                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? ORDER BY "
-                "number LIMIT 1",
+                "SELECT id FROM submissions WHERE state = 'waiting' AND until <= ? "
+                "ORDER BY number LIMIT 1",
                 [now],
             ).fetchone()
             if row is None:
@@ -366,8 +366,8 @@ class Queue:
             connection.execute(
                 "UPDATE submissions SET state = 'leased', reason = '', worker = ?, lease = ?, "
                 "until = ?, changed = ?, "
-                "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 WHERE id "
-                "= ?",
+                "done = 0, total = 0, attempts = attempts + 1, fruitless = fruitless + 1 "
+                "WHERE id = ?",
                 [worker, _digest(secret), now + SECONDS, now, row["id"]],
             )
             return Lease(_get(connection, row["id"], now), secret)
@@ -377,8 +377,8 @@ class Queue:
         with self._write() as connection:
             _leased_row(connection, name, secret)
             connection.execute(
-                "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, furthest = "
-                "max(furthest, ?), "
+                "UPDATE submissions SET until = max(until, ?), done = ?, total = ?, "
+                "furthest = max(furthest, ?), "
                 "fruitless = CASE WHEN ? > furthest THEN 0 ELSE fruitless END WHERE id = ?",
                 [self._now() + SECONDS, done, total, done, done, name],
             )
@@ -550,8 +550,8 @@ def _release(
         if again:
             reason = f"{reason} (after {row['attempts']} attempts)"
     connection.execute(
-        "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? WHERE id "
-        "= ?",
+        "UPDATE submissions SET state = ?, reason = ?, changed = ?, lease = ?, until = ? "
+        "WHERE id = ?",
         [state, reason[:_LONGEST], now, lease, until, row["id"]],
     )
 

@@ -153,9 +153,8 @@ class Worker:
             if len(troubles) >= MOST:
                 raise ChoicewiseError(
                     f"{len(troubles)} submissions in a row could not be evaluated here, the last "
-                    "one because: "
-                    f"{outcome.reason}; look at this machine's memory and network, then start the "
-                    "worker again"
+                    f"one because: {outcome.reason}; look at this machine's memory and network, "
+                    "then start the worker again"
                 )
             if outcome.end is End.BACK and not once:
                 pause = self._wait(pause)

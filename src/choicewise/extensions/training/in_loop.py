@@ -127,8 +127,7 @@ class InLoop:
         if not len(scored) or not scored.position.min():
             raise StoreError(
                 f"{self.bundle.path} has nothing to score, or scores a first token, which nothing "
-                "predicts; make it "
-                "again with protocols and data that `choicewise run` takes"
+                "predicts; make it again with protocols and data that `choicewise run` takes"
             )
         self._first = np.searchsorted(scored.row, np.arange(self.bundle.record.rows + 1))
         # A row needs no input after the one that predicts its last scored token.
@@ -210,8 +209,7 @@ class InLoop:
             if digest != record.digest:
                 raise ModelError(
                     f"{path} was made for tokenizer {record.name} ({record.digest[:12]}), not "
-                    f"{tokenizer} "
-                    f"({digest[:12]}); {advice}"
+                    f"{tokenizer} ({digest[:12]}); {advice}"
                 )
             return
         for probe in record.probes:
@@ -220,8 +218,7 @@ class InLoop:
             if ids != expected:
                 raise ModelError(
                     f"{path} was made for tokenizer {record.name}, which encodes {probe.text!r} as "
-                    f"{expected}; "
-                    f"this training's tokenizer gives {ids}; {advice}"
+                    f"{expected}; this training's tokenizer gives {ids}; {advice}"
                 )
 
     def _fit(self, model: nn.Module) -> tuple[int | None, int]:
@@ -242,8 +239,7 @@ class InLoop:
             raise ModelError(
                 f"the model has {tokens:,} tokens, but {path}, for tokenizer "
                 f"{self.bundle.record.tokenizer.name}, has token {self._greatest}; make a bundle "
-                "with the "
-                "tokenizer of this model"
+                "with the tokenizer of this model"
             )
         window = self._window
         if window is None:
@@ -279,8 +275,7 @@ class InLoop:
         if foreign:
             raise StoreError(
                 f"{folder} holds {listed(sorted(foreign))}, which a run does not have, so InLoop "
-                "won't delete it; "
-                "choose another folder for InLoop"
+                "won't delete it; choose another folder for InLoop"
             )
         if not any(folder.iterdir()):
             return
@@ -408,8 +403,7 @@ class InLoop:
                 return
         raise ModelError(
             f"the forward pass gave {shape} for {rows} rows of {length} tokens, not logits [rows, "
-            "tokens, "
-            f"vocabulary] with token {greatest}; pass forward=... that does"
+            f"tokens, vocabulary] with token {greatest}; pass forward=... that does"
         )
 
 

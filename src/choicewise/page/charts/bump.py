@@ -450,8 +450,7 @@ def _number_fields(row: Number | None, model: str, models: int) -> Record:
     bounds = "" if ranks.low is None else f" (95 %: {ranks.low} to {ranks.high})"
     description = (
         f"{name} under {chart.cut(row.identity.protocol, chart.SAID)}: rank {ranks.rank} of "
-        f"{models}{bounds}, "
-        f"{chart.share(row.value)} of {counted(row.counts.n, 'item')}"
+        f"{models}{bounds}, {chart.share(row.value)} of {counted(row.counts.n, 'item')}"
         f"{chart.bounds(row.interval.low, row.interval.high)}"
     )
     return {**chart.number_fields(row), "description": description}

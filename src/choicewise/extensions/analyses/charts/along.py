@@ -132,8 +132,7 @@ def _point_record(slot: int, point: Point, n: int) -> Record:
     share = 100 * (point.share or 0)
     description = (
         f"{series}, after {share:.0f} % of the thought ({tokens(point.tokens)} tokens in the "
-        "median): "
-        f"{chart.share(value)}{chart.bounds(low, high)}, {counted(n, 'item')}"
+        f"median): {chart.share(value)}{chart.bounds(low, high)}, {counted(n, 'item')}"
     )
     return {
         "kind": "point",

@@ -196,11 +196,9 @@ def errors_in_words(calibrated: Calibrated) -> list[str]:
     brier = calibrated.brier
     return [
         f"Calibration error {plain(ece.value)} ({interval_text(ece)}), {plain(ece.calibrated)} if "
-        "calibrated; "
-        f"{counted(ece.counts.n, 'item')}.",
+        f"calibrated; {counted(ece.counts.n, 'item')}.",
         f"Brier score {plain(brier.value)} ({interval_text(brier)}), {plain(brier.calibrated)} if "
-        "calibrated, "
-        f"{plain(brier.chance)} uniform.",
+        f"calibrated, {plain(brier.chance)} uniform.",
     ]
 
 

@@ -21,7 +21,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.finding import Finding, finding
-from choicewise.results.measurement import same_items, shared_items
+from choicewise.results.measurement import same_items, scored_by_all, shared_items
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
@@ -413,7 +413,7 @@ def _lead(credits: Floats) -> tuple[float, float]:
     """Return how far the first of two models is ahead, and p of that; ``credits``: float64 [2,
     items].
     """
-    scored = credits[:, ~np.isnan(credits).any(axis=0)]
+    scored = scored_by_all(credits)
     if not scored.size:
         return math.nan, math.nan
     left, right = scored

@@ -36,6 +36,7 @@ from choicewise.results.measurement import (
     movement,
     paired_credits,
     same_items,
+    scored_by_all,
     shared_items,
 )
 from choicewise.results.number import Number, NumberIdentity
@@ -245,7 +246,7 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
         return None
     both = (left.outcome, right.outcome)
     _, credits = paired_credits(both)
-    left_scored, right_scored = _scored_by_both(credits)
+    left_scored, right_scored = scored_by_all(credits)
     left_side = left.side(left_scored)
     right_side = right.side(right_scored)
     agree = Agreeing(
@@ -463,7 +464,7 @@ def _compare(pair: _Pair) -> Comparison:
 
     answers = _without_cut(pair)
     tested = _tested(left.metric, right.metric, answers.credits)
-    left_scored, right_scored = _scored_by_both(answers.credits)
+    left_scored, right_scored = scored_by_all(answers.credits)
     left_side = _measured_side(pair.left_run, left, left_scored)
     right_side = _measured_side(pair.right_run, right, right_scored)
     agree = _agreeing(pair, left_side, right_side)
@@ -515,11 +516,6 @@ def _tested(left: Metric, right: Metric, credits: Floats) -> _Tested:
         return _Tested(difference, test, detectable)
     detectable = detectable_difference(left_credits, right_credits, counted)
     return _Tested(difference, sign_flip(left_credits, right_credits), detectable)
-
-
-def _scored_by_both(credits: Floats) -> Floats:
-    """Return the credits of the items that both sides score, float64 [2, items]."""
-    return credits[:, ~np.isnan(credits).any(axis=0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from choicewise.protocols.preparations import is_in_panel
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
-from choicewise.results.measurement import shared_items
+from choicewise.results.measurement import scored_by_all, shared_items
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as, ranked
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, sign_flip
@@ -402,8 +402,7 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
 
 def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
     _, (rows, other_rows) = shared_items((one, other))
-    credits = np.array([one.credit[rows], other.credit[other_rows]])
-    credits = credits[:, ~np.isnan(credits).any(axis=0)]
+    credits = scored_by_all(np.array([one.credit[rows], other.credit[other_rows]]))
     test = sign_flip(*credits)
     left = math.nan
     right = math.nan

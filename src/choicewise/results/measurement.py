@@ -746,6 +746,11 @@ def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
     return shared_subjects, np.array(credits).reshape(len(measured), -1)
 
 
+def scored_by_all(credits: Floats) -> Floats:
+    """Return the credits of the items without a missing one, float64 [measured, items]."""
+    return credits[:, ~np.isnan(credits).any(axis=0)]
+
+
 def paired_predictions(measured: Sequence[Decided]) -> Integers:
     """Return the predictions for the shared items, int64 [measured, items]; -1 for none."""
     _, indices = shared_items(measured)

@@ -507,7 +507,7 @@ def _parts(protocol: Protocol) -> list[tuple[str, str]]:
         example = protocol.question + protocol.answer + protocol.separator
         parts.append((f"each of {protocol.shots} examples", example))
     parts.append(("the question", protocol.question + protocol.proposal))
-    if "{options}" in protocol.header + protocol.question:
+    if protocol.lists_options:
         parts.append(("each of its options", protocol.option))
     parts.append(("what is scored", protocol.continuation))
     return [(name, shown(text)) for name, text in parts if text]

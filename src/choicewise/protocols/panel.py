@@ -82,8 +82,8 @@ def with_panels(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
 def _changes(protocol: Protocol) -> Iterator[tuple[str, str]]:
     """Yield the checks that fit, with the changes that :func:`change_axes` takes."""
     asks_endpoint = READINGS[protocol.reading].needs == (Decision,)
-    lists_options = asks_endpoint or "{options}" in protocol.header + protocol.question
-    if protocol.kind in ("any", "choice") and lists_options:
+    has_options = asks_endpoint or protocol.lists_options
+    if protocol.kind in ("any", "choice") and has_options:
         yield from _changes_of_options(protocol, asks_endpoint)
     if protocol.kind == "score":
         yield "order", "prepare=reversed"

@@ -139,10 +139,14 @@ class PromptAxes:
     letters: str = _axis("ABCD", _REQUEST)
     choices: int | None = _axis(4, _REQUEST)
 
+    @cached_property
+    def lists_options(self) -> bool:
+        """Check that a prompt has the list of options."""
+        return "options" in holes(self.header) | holes(self.question)
+
     def problems(self) -> Iterator[str]:
         """Yield what would silently mean nothing among these axes and those of earlier groups."""
-        lists_options = "options" in holes(self.header) | holes(self.question)
-        if self.described is not None and not lists_options:
+        if self.described is not None and not self.lists_options:
             yield (
                 f"axis described is {self.described!r}, a line of the list of options, "
                 "but question has no {options}; add it, or leave described out"

@@ -518,11 +518,11 @@ def no_chat(protocol: Protocol, model: str, template: ChatTemplate | None) -> st
         return None
     plain = ""
     if protocol.boundary in LABELLED:
-        headlines = {entry.name: entry.protocols[entry.headline] for entry in entries()}
         layouts = []
-        for name, headline in headlines.items():
+        for entry in entries():
+            headline = entry.protocols[entry.headline]
             if headline.boundary in LABELLED and headline.chat == "none":
-                layouts.append(name)
+                layouts.append(entry.name)
         plain = f"; for plain text use {', '.join(layouts)}"
     return (
         f"{model} has no chat template (chat_template in tokenizer_config.json, or "

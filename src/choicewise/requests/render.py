@@ -507,7 +507,7 @@ def _question_holes(
 ) -> dict[str, str]:
     """Return what fills the holes of the axis ``question``."""
     lines = []
-    if "{options}" in protocol.header + protocol.question:
+    if protocol.lists_options:
         lines = _lines(protocol, item, options)
     last = len(options) - 1
     return {
@@ -691,7 +691,7 @@ def _lacks_letters(protocol: Protocol, count: int) -> bool:
     if READINGS[protocol.reading].text:
         return True
     templates = [protocol.proposal, protocol.continuation]
-    if "{options}" in protocol.header + protocol.question:
+    if protocol.lists_options:
         templates.append(protocol.option)
     if protocol.shots:
         templates.append(protocol.answer)

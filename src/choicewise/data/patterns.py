@@ -59,7 +59,8 @@ def answer_pattern(items: Items) -> AnswerPattern:
     counts: dict[int, int] = {}
     positions: dict[int, _Ints] = {}
     several = 0
-    golds: set[tuple[int, ...]] = set()
+    first_golds: set[tuple[int, ...]] = set()  # of the batches
+    differs = False
     for choices, gold in _lists(items):
         right = choices.flags(gold)
         for rule, mask in choices.rules().items():
@@ -72,12 +73,11 @@ def answer_pattern(items: Items) -> AnswerPattern:
             counts[count] = counts.get(count, 0) + int(has_count.sum())
             right_counts = np.bincount(first[has_one & has_count], minlength=count)
             positions[count] = positions.get(count, np.zeros(count, np.int64)) + right_counts
-        # One list stands for all of the batch if they are the same; no item has an empty one.
         first_gold = gold.values[: gold.number[0]]
-        golds.add(tuple(first_gold.tolist()))
+        first_golds.add(tuple(first_gold.tolist()))
         repeated = np.resize(first_gold, len(gold.values))
         if (gold.number != len(first_gold)).any() or (gold.values != repeated).any():
-            golds.add(())
+            differs = True
     total = sum(counts.values())
     guesses = {}
     if total:
@@ -91,7 +91,7 @@ def answer_pattern(items: Items) -> AnswerPattern:
         },
         several=several,
         p_positions=_even(positions.values()),
-        constant=len(golds) == 1 and total > 1 and max(counts) > 1,
+        constant=len(first_golds) == 1 and not differs and total > 1 and max(counts) > 1,
         guesses=guesses,
     )
 

@@ -20,6 +20,7 @@ from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
 from choicewise.page.charts import bump, lanes, strip
 from choicewise.page.embed import (
+    SCROLLS,
     Drawing,
     Embedded,
     Record,
@@ -609,6 +610,7 @@ def _script_data(
         "sheets": _sheet_numbers(content),
         "items": _item_places(content, inside, parts),
         "specs": specs.known,
+        "scrolls": SCROLLS,
     }
     return [embedded("data", core), *elements, *inside.elements]
 

@@ -39,7 +39,7 @@ _SLIM: Final = 400
 """Pixels of drawings for narrow screens."""
 
 SCROLLS: Final = _SLIM + 20
-"""Pixels from which on a chart scrolls on a narrow screen, which has some room beside a chart."""
+"""Width in pixels above which a slim chart scrolls; narrow screens have some room beside it."""
 
 _BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
 """What groups of marks have that say nothing themselves: a screen reader would come to an image
@@ -186,7 +186,7 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     from markupsafe import Markup
 
     wide = _svg(draw(values, width=WIDE))
-    # A chart that is only scaled down could not be read.
+    # A chart that is only scaled down would be unreadable.
     slim = _svg(draw(values, width=_SLIM))
     size = _SIZED.match(slim)
     scrolls = size is not None and float(size[1]) > SCROLLS

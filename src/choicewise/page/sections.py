@@ -32,13 +32,7 @@ from choicewise.report.findings import lead_sentences, reversal_sentence
 from choicewise.report.tables import ranked_cells, ranked_columns, scored_cells
 from choicewise.results.finding import finding, reversal
 from choicewise.results.headline import headline
-from choicewise.results.ladder import (
-    Effect,
-    Ladder,
-    ValueChange,
-    ladders,
-    main_effects,
-)
+from choicewise.results.ladder import Effect, Ladder, ValueChange, ladders, main_effects
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
 from choicewise.results.run import count_items, open_run
@@ -595,18 +589,20 @@ def _split_ladders(run: ShownRun, start: str, end: str) -> list[Ladder]:
     """Return the ladders from ``start`` to ``end`` and back, with the protocols between that only
     the stored answers give.
     """
-    # The answers of a large run take too long to read; of a damaged one a warning would come twice.
+    # Reading the answers of a large run takes too long, and damage would be reported twice.
     if run.damages or count_items(run.manifest.blocks) >= MANY:
         return []
-    # A protocol under a metric that was asked of the page is none of the run's.
+    # The page may have protocols under further metrics, which the run lacks.
     if not {start, end} <= run.run_protocols.keys():
         return []
     opened = open_run(run.folder)
     try:
-        return [climb(opened, *way).in_order for way in ((start, end), (end, start))]
+        there = climb(opened, start, end).in_order
+        back = climb(opened, end, start).in_order
     except UsageError:
         # Rounding may leave a number between the two open.
         return []
+    return [there, back]
 
 
 def _turned(record: Record, side: str) -> Record:

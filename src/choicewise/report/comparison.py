@@ -568,8 +568,8 @@ def _ladder_title(ladder: Ladder) -> str:
         end = plain(ladder.end_value)
         move = f"{written(change, 'change')} {metric.unit}".rstrip()
     return (
-        f"{ladder.model} on {ladder.dataset}: from {ladder.start} {start} of "
-        f"{counted(ladder.start_n, 'item')} "
+        f"{ladder.model} on {ladder.dataset}: "
+        f"from {ladder.start} {start} of {counted(ladder.start_n, 'item')} "
         f"to {ladder.end} {end} of {counted(ladder.end_n, 'item')}, {move}"
     )
 
@@ -708,8 +708,7 @@ def _sensitivity(comparison: Comparison) -> str:
     if METRICS[metric].pooled:
         return (
             f"{metric} is biased in small samples, differently for each model, so there is no "
-            "test. "
-            "Compare brier or acc."
+            "test. Compare brier or acc."
         )
     if math.isnan(comparison.detectable):
         return (

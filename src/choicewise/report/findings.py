@@ -170,9 +170,8 @@ def reversal_sentence(reversal: Reversal) -> str:
         test = "paired sign-flip"
     return (
         f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under "
-        f"{_contest(start)}, and worse "
-        f"under {_contest(end)}: {test} tests over {questions}, corrected for all "
-        f"{counted(reversal.tests, 'comparison')} of two models."
+        f"{_contest(start)}, and worse under {_contest(end)}: {test} tests over {questions}, "
+        f"corrected for all {counted(reversal.tests, 'comparison')} of two models."
     )
 
 

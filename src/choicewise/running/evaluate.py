@@ -602,5 +602,8 @@ def _unanswered_stretches(
         # Another block of the same items may ask what the block that lacks the answer only holds.
         wanted = [specs[name] for name in block.asks if name in specs]
         section = sections.get((block.split, block.subject))
-        if wanted and section is not None and any(overlap(block, other) for other in lacking):
+        if not wanted or section is None:
+            continue
+        # The name is looked up first, as there may be thousands of blocks.
+        if block.name in names or any(overlap(block, other) for other in lacking):
             yield section, block.start, block.stop, wanted

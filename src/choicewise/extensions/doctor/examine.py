@@ -18,6 +18,7 @@ from choicewise.records import (
     BLOCK_FOLDER,
     ITEM_FILE,
     ITEMS,
+    KEYS,
     MANIFEST,
     OBSERVATIONS,
     SPANS,
@@ -373,9 +374,6 @@ def _file_faults(run: Path, blocks: Sequence[BlockRecord]) -> list[Fault]:
     return faults
 
 
-_KEYS = ("key", "before", "after")
-
-
 def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> list[Fault]:
     """Check that the observations that spans name exist.
 
@@ -388,8 +386,8 @@ def _dangling_faults(run: Path, blocks: Sequence[BlockRecord], harmed: bool) -> 
     keys = pa.concat_arrays(parts)
     faults = []
     for block in blocks:
-        spans = read_columns(block_file(run, block, "spans"), SPANS, _KEYS)
-        named = pc.unique(pa.concat_arrays([spans[name].combine_chunks() for name in _KEYS]))
+        spans = read_columns(block_file(run, block, "spans"), SPANS, KEYS)
+        named = pc.unique(pa.concat_arrays([spans[name].combine_chunks() for name in KEYS]))
         is_lacking = pc.and_(pc.invert(pc.is_in(named, keys)), pc.is_valid(named))
         lacking = pc.sum(is_lacking).as_py() or 0
         if not lacking:

@@ -59,10 +59,10 @@ def score(
     table = score_texts(
         language_model, context, choice, reading=reading, boundary=boundary, premise=premise
     )
-    if json:
-        print_json(table.to_pylist())
-        return
     rows = table.to_pylist()
+    if json:
+        print_json(rows)
+        return
     columns = [Column("score", heading=" ")]
     for index, row in enumerate(rows):
         columns.append(Column(f"choice {index}", "score", heading=repr(row["choice"])))

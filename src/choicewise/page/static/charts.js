@@ -3,9 +3,6 @@ const embedding = {
   mode: "vega-lite", ast: true, renderer: "svg", actions: false, defaultStyle: false, hover: false, tooltip: false,
 };
 
-// Pixels from which on a chart scrolls on a narrow screen, as SCROLLS of embed.py.
-const narrow = 420;
-
 // Show `shown` (places of the specifications for wide and slim screens, and the data) in a figure.  `key` names it: what
 // the page was made with has its name in the attribute data-drawn, and need not be drawn again.
 const show = async (figure, shown, key) => {
@@ -36,8 +33,8 @@ const drawNow = async (figure) => {
       const whole = structuredClone({ ...spec, description: shown.about, data: { values: shown.values } });
       await vegaEmbed(holder, whole, embedding);
       hideBox(figure);
-      // one that is only scaled down could not be read
-      const isWide = Number(one("svg", holder).getAttribute("width")) > narrow;
+      // a chart that is only scaled down would be unreadable
+      const isWide = Number(one("svg", holder).getAttribute("width")) > page.scrolls;
       if (holder.matches(".slim")) holder.classList.toggle("scrolls", isWide);
       for (const group of all('g[aria-roledescription$="mark container"]:not([aria-label])', holder)) {
         group.removeAttribute("role");

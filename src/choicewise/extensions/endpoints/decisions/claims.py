@@ -90,9 +90,10 @@ def label_mass(diagnostics: Mapping[str, float | bool]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Hold what a run's answers say of one property: ``values`` numbers, and what they ``says``.
+    """Hold a check of one property of a run's answers.
 
-    ``doubt``: what speaks against it, in words; "" without doubt.
+    ``values``: how many numbers were checked.  ``says``: the finding.  ``doubt``: why not to rely
+    on it, "" without doubt.
     """
 
     description: str

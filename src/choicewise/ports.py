@@ -72,6 +72,7 @@ BUILT_IN: Final = (
     "choicewise.extensions.board",
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
+    "choicewise.extensions.explain",
     "choicewise.extensions.prompts",
     "choicewise.extensions.fetch",
     "choicewise.extensions.score",

@@ -14,9 +14,7 @@ from rich.cells import cell_len
 from syrupy.assertion import SnapshotAssertion
 
 from choicewise import evaluate
-from choicewise.protocols.catalogue import resolve
-from choicewise.report.brief import LINES, first_lines, headlines, height, warning_lines
-from choicewise.report.explain import (
+from choicewise.extensions.explain.item_report import (
     cut,
     decision_lines,
     explanation_parts,
@@ -24,6 +22,8 @@ from choicewise.report.explain import (
     texts,
     together,
 )
+from choicewise.protocols.catalogue import resolve
+from choicewise.report.brief import LINES, first_lines, headlines, height, warning_lines
 from choicewise.report.findings import sentences
 from choicewise.report.tables import IN_SHORT, LONG, family_tables, long
 from choicewise.results.explain import ItemDecision, explain

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from choicewise import evaluate
+from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.models.fake import HashModel
-from choicewise.report.explain import explanation_lines
 from choicewise.results.explain import explain
 from choicewise.results.run import Run, open_run
 from tests.helpers.commands import choicewise

@@ -18,6 +18,7 @@ from choicewise import Run, evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
+from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
@@ -30,7 +31,6 @@ from choicewise.questions import (
     Span,
     TokenScores,
 )
-from choicewise.report.explain import explanation_lines
 from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock

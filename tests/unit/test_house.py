@@ -57,6 +57,7 @@ EXTENSIONS = {
     "training": set[str](),
     "interop": {"training"},
     "board": {"analyses"},
+    "explain": set[str](),
     "prompts": set[str](),
     "fetch": set[str](),
     "score": set[str](),

@@ -46,9 +46,6 @@ COMMANDS: Final = {
     "ladder": KernelCommand(
         "run", "ladder", "Show how a score changes between two protocols, axis by axis."
     ),
-    "explain": KernelCommand(
-        "compare", "explain", "Show one item: its prompts, scores and decisions."
-    ),
     "page": KernelCommand(
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),

@@ -11,13 +11,13 @@ import pytest
 from choicewise import Run, evaluate, import_log
 from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
+from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.extensions.interop.logs.harness import samples_of
 from choicewise.extensions.interop.logs.harness_samples import read_items, sample_rows, scan_samples
 from choicewise.extensions.interop.logs.harness_v0 import ENDING
 from choicewise.extensions.interop.logs.harness_v0 import read_logs as read_write_out
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.page.document import write_page
-from choicewise.report.explain import explanation_lines
 from choicewise.requests.render import rendered_requests
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain

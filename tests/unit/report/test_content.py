@@ -10,10 +10,10 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, content_fields
 from choicewise.data.open import open_dataset
 from choicewise.data.survey import survey
+from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import holes
 from choicewise.report.data import data_tables, data_warnings, fits, recognised
-from choicewise.report.explain import explanation_lines
 from choicewise.report.tables import legend
 from choicewise.requests.blocks import unused, unused_by
 from choicewise.results.explain import explain

@@ -9,10 +9,10 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.extensions.analyses.agreement import agreement
+from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import ObservationRow
-from choicewise.report.explain import explanation_lines
 from choicewise.results.explain import explain
 from choicewise.results.run import Run
 from choicewise.scoring.combine import log_sum, without_end

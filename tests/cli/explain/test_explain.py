@@ -16,12 +16,12 @@ import pytest
 from choicewise import evaluate, open_dataset
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.errors import UsageError
+from choicewise.extensions.explain.item_report import explanation_lines, explanation_parts
 from choicewise.models.fake import HashModel
 from choicewise.models.load import load_model
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.questions import Cosine, Mass, Prompt, TokenScores
-from choicewise.report.explain import explanation_lines, explanation_parts
 from choicewise.results.explain import Explanation, explain, explain_items
 from choicewise.results.run import Run
 from choicewise.util.jsonio import json_value

@@ -73,6 +73,7 @@ BUILT_IN: Final = (
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
     "choicewise.extensions.explain",
+    "choicewise.extensions.survey",
     "choicewise.extensions.prompts",
     "choicewise.extensions.fetch",
     "choicewise.extensions.score",

@@ -50,9 +50,6 @@ COMMANDS: Final = {
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),
     "plot": KernelCommand("page", "plot", "Draw one chart of the page into a file."),
-    "data": KernelCommand(
-        "data", "data", "Show a dataset: columns, splits, items, and fitting protocols."
-    ),
     "protocols": KernelCommand(
         "catalogue", "protocols", "List the published protocols; show one; compare two."
     ),

@@ -16,7 +16,7 @@ import numpy as np
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import BLANK, Item
-from choicewise.errors import ChoicewiseError, DataError, ModelError, ProtocolError
+from choicewise.errors import DataError, ModelError, ProtocolError
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.preparations import change_of, fields_shown
 from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
@@ -257,30 +257,6 @@ def cut_blocks(
             specs=specs,
             work=cost.work(end - first, int(texts[first:end].sum()), int(choices[first:end].sum())),
         )
-
-
-def refusals_by_entry(dataset: Dataset, items: Sequence[Item]) -> dict[str, str]:
-    """Return for every entry of the catalogue why its first protocol can't ask ``items``, or an
-    empty text.
-
-    A protocol may be able to ask other items than those it was published for.
-    """
-    reasons = {}
-    for entry in entries():
-        try:
-            reasons[entry.name] = _first_refusal(entry.protocols[entry.headline], dataset, items)
-        except ChoicewiseError as error:
-            reasons[entry.name] = error.message
-    return reasons
-
-
-def _first_refusal(protocol: Protocol, dataset: Dataset, items: Sequence[Item]) -> str:
-    source = TemplateSource(with_split(protocol, dataset), dataset)
-    for item in items:
-        for request in source.requests(item.subject, [item]):
-            if isinstance(request, Refusal):
-                return request.reason.message
-    return ""
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:

@@ -9,16 +9,12 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item, content_fields
 from choicewise.data.open import open_dataset
-from choicewise.data.survey import survey
 from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import holes
-from choicewise.report.data import data_tables, data_warnings, fits, recognised
 from choicewise.report.tables import legend
 from choicewise.requests.blocks import unused, unused_by
 from choicewise.results.explain import explain
-from tests.helpers.messages import Gist
-from tests.helpers.printed import printed
 from tests.helpers.protocols import mmlu_protocol
 
 
@@ -133,32 +129,3 @@ def test_a_run_its_report_and_explanation_name_what_is_unused(tmp_path: Path) ->
     for name, row in rows.items():
         assert any(line.startswith("unused: ") for line in legend([row])) == (name == "without")
     assert "\n".join(explanation_lines(explain(run, "0"))).count("unused: passage") == 1
-
-
-def quiz(*gold: int) -> Dataset:
-    return Dataset(
-        "quiz",
-        {"test": [Item(f"q{n}", f"Q{n}?", ("a", "bb"), (right,)) for n, right in enumerate(gold)]},
-    )
-
-
-def test_a_dataset_is_told_with_what_is_to_look_at() -> None:
-    assert data_warnings(survey(quiz(0, 1, 1, 0))) == []
-    alike, longest = data_warnings(survey(quiz(*[1] * 30)))
-    assert alike == Gist("test: the right answer ... position")
-    assert longest == Gist("test: ... longest choice scores 100.0 %")
-    surveyed = survey(quiz(0, 1, 1, 1))
-    assert next(iter(recognised(surveyed))) == f"quiz, data {surveyed.digest[:12]}"
-    lines = printed(*data_tables(surveyed), width=120)
-    assert any(line.startswith("test   A 25.0, B 75.0") for line in lines)
-    assert [line.split() for line in lines[-3:]] == [["q3", "Q3?"], ["A", "a"], ["[B]", "bb"]]
-    can = {
-        "options/cloze": "",
-        "options/rating": "",
-        "piqa/harness": "",
-        "mmlu/original": "it has no subjects",
-    }
-    general, own = fits(survey(quiz(0, 1)), can)
-    assert general.endswith("options (2)"), "of any dataset first"
-    assert "piqa (1)" in own
-    assert "mmlu" not in own

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import Columns, Dataset, Items
 from choicewise.data.items import BLANK, Item
-from choicewise.data.patterns import AnswerPattern, answer_pattern
 from choicewise.data.rows import shape_of_columns
+from choicewise.extensions.survey.patterns import AnswerPattern, answer_pattern
 
 LISTED: Final = 10  # doubles of each kind that are named; all are counted
 _PRINTED: Final = 10  # items

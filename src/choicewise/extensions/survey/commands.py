@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def data(
-    place: Annotated[
+    name: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
@@ -39,11 +39,11 @@ def data(
     complete is printed, with exit code 2. No model is needed.
     """
     from choicewise.data.guess import mapping_lines
-    from choicewise.data.survey import survey
-    from choicewise.requests.blocks import refusals_by_entry
+    from choicewise.extensions.survey.fitting import fits, refusals_by_entry
+    from choicewise.extensions.survey.survey import survey
 
     try:
-        dataset = _opened(place, mapping)
+        dataset = _opened(name, mapping)
     except UnknownShape as unknown:
         tell(
             f"error: {unknown.message.partition(';')[0]}",
@@ -56,7 +56,7 @@ def data(
     if json:
         print_json({**surveyed.as_json(), "protocols": refusals})
         return
-    from choicewise.report.data import data_tables, data_warnings, fits, recognised
+    from choicewise.extensions.survey.survey_report import data_tables, data_warnings, recognised
 
     show(*recognised(surveyed), "")
     print_parts(data_tables(surveyed))
@@ -79,7 +79,7 @@ def data(
         show(*mapping_lines(dataset.columns))
 
 
-def _opened(place: str, mapping: Path | None) -> Dataset:
+def _opened(name: str, mapping: Path | None) -> Dataset:
     """Open the dataset without the rows that can't be used: their faults are among the notes."""
     from choicewise.data.benchmarks import benchmarks, open_benchmark
     from choicewise.data.dataset import read_mapping
@@ -89,6 +89,6 @@ def _opened(place: str, mapping: Path | None) -> Dataset:
     columns = None
     if mapping is not None:
         columns = read_mapping(mapping)
-    elif place in benchmarks() and not Path(place).exists():
-        return open_benchmark(place, on_bad_item="skip", progress=show_download())
-    return open_dataset(place, on_bad_item="skip", columns=columns, progress=show_download())
+    elif name in benchmarks() and not Path(name).exists():
+        return open_benchmark(name, on_bad_item="skip", progress=show_download())
+    return open_dataset(name, on_bad_item="skip", columns=columns, progress=show_download())

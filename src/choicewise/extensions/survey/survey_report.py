@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from choicewise.data.benchmarks import ANY
 from choicewise.data.dataset import Columns
 from choicewise.data.decisions import KIND
 from choicewise.data.items import BLANK, Item
-from choicewise.data.patterns import AnswerPattern
 from choicewise.data.rows import LETTERS
-from choicewise.data.survey import FAULTS, Double, Doubles, SplitSurvey, Survey
-from choicewise.protocols.catalogue import entries
+from choicewise.extensions.survey.patterns import AnswerPattern
+from choicewise.extensions.survey.survey import FAULTS, Double, Doubles, SplitSurvey, Survey
 from choicewise.table import Column, Table
 from choicewise.util.text import NAME, are, counted, percent, safe, short
 
@@ -166,51 +163,6 @@ def _fault_lines(splits: Mapping[str, SplitSurvey]) -> Iterator[str]:
                 example = example or fault.example
         if counts:
             yield safe(f"{meaning}: {', '.join(counts)} (such as {example})")
-
-
-def fits(survey: Survey, refusals: Mapping[str, str]) -> list[str]:
-    """Return which families of protocols can ask the items, and why protocols of the dataset's own
-    benchmark can't.
-
-    ``refusals``: protocol of the catalogue → why it can't ask them, an empty text if it can.
-    """
-    general_names = set()
-    for entry in entries():
-        if next(iter(entry.protocols.values())).benchmark == ANY:
-            general_names.add(entry.name)
-    general: Counter[str] = Counter()
-    special: Counter[str] = Counter()
-    names_of_reason: dict[str, list[str]] = {}
-    for name, reason in refusals.items():
-        family = name.split("/")[0]
-        if not reason and name in general_names:
-            general[family] += 1
-        elif not reason:
-            special[family] += 1
-        elif _letters(family) in _letters(survey.name):
-            names_of_reason.setdefault(reason, []).append(name)
-    lines = []
-    if general:
-        lines.append(f"protocols for any dataset that fit these items: {_family_counts(general)}")
-    if special:
-        lines.append(
-            f"protocols of benchmarks whose items have this form: {_family_counts(special)}; "
-            "others run with changes in their names"
-        )
-    if not lines:
-        lines.append("no published protocol fits these items")
-    for reason, names in names_of_reason.items():
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        lines.append(safe(f"{names[0]}{others} can't: {short(reason, _LONG)}"))
-    return lines
-
-
-def _family_counts(families: Counter[str]) -> str:
-    return ", ".join(f"{family} ({count})" for family, count in families.items())
-
-
-def _letters(name: str) -> str:
-    return "".join(filter(str.isalnum, name.lower()))
 
 
 def data_tables(survey: Survey) -> Iterator[Table]:

@@ -74,6 +74,7 @@ BUILT_IN: Final = (
     "choicewise.extensions.training",
     "choicewise.extensions.explain",
     "choicewise.extensions.survey",
+    "choicewise.extensions.catalogue",
     "choicewise.extensions.prompts",
     "choicewise.extensions.fetch",
     "choicewise.extensions.score",

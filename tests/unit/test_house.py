@@ -59,6 +59,7 @@ EXTENSIONS = {
     "board": {"analyses"},
     "explain": set[str](),
     "survey": set[str](),
+    "catalogue": set[str](),
     "prompts": set[str](),
     "fetch": set[str](),
     "score": set[str](),

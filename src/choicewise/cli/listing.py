@@ -50,9 +50,6 @@ COMMANDS: Final = {
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),
     "plot": KernelCommand("page", "plot", "Draw one chart of the page into a file."),
-    "protocols": KernelCommand(
-        "catalogue", "protocols", "List the published protocols; show one; compare two."
-    ),
 }
 """The commands of the kernel. Those of extensions are additions to the port
 :class:`choicewise.ports.Command`.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from choicewise.cli.catalogue import show
+from choicewise.extensions.catalogue.commands import show
 from choicewise.protocols.catalogue import Entry, entries, suite_names
 from choicewise.protocols.protocol import AXES
 from tests.helpers.commands import choicewise

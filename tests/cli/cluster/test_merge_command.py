@@ -70,7 +70,7 @@ def test_a_merge_names_the_line_that_asks_what_lacks_and_prints_the_run(
     assert choicewise(*line.replace("parts/3", "3").split()[1:], code=0).stdout == ""
     merged = json.loads(choicewise("merge", "some", "3", "--out", "run", "--json", code=0).stdout)
     assert merged == json.loads(choicewise(*LINE, "--out", "whole", "--json", code=0).stdout)
-    assert "is there already" in choicewise("merge", "some", "3", "--out", "run", code=2).stderr
+    assert "already exists" in choicewise("merge", "some", "3", "--out", "run", code=2).stderr
     doctor = choicewise("doctor", "3", code=0).stdout
     assert doctor.startswith("3: shard 3 of 3, complete, ")
 

@@ -24,6 +24,7 @@ from choicewise.running.sweep import Audience, sweep
 from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
 from choicewise.util.isolate import Record
+from tests.helpers.messages import Gist
 
 PROTOCOLS = ["mmlu/original", "mmlu/cloze:pmi-answer"]
 GB = 10**9
@@ -104,7 +105,7 @@ def test_a_shard_that_dies_is_started_again(
     monkeypatch.setattr(Here, "fate", lambda part, attempt: part.number == 2 and attempt < 2)
     lines: list[str] = []
     assert table(run(tmp_path / "run", workers=2, say=lines.append)).equals(undisturbed)
-    assert lines == 2 * ["shard 2/2 died (was ended by signal 9) and is started again"]
+    assert lines == 2 * [Gist("shard 2/2 died ... restarting it")]
 
 
 def test_a_shard_that_always_dies_ends_the_run_and_the_same_line_resumes(

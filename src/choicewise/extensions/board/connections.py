@@ -23,7 +23,7 @@ CONNECTIONS = 200
 RETRY = "5"
 """Seconds after which who was refused may ask again."""
 
-BUSY = "The board is busy; ask again in some seconds."
+BUSY = "The board is busy; try again in a few seconds."
 
 
 class BoardConnection(H11Protocol):

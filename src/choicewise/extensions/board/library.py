@@ -495,7 +495,7 @@ def discover(folders: Sequence[Path]) -> Discovery:
         if names.count(name) > 1:
             root = str(folder)
         if not os.path.isdir(folder):
-            problems.append(f"{root} is not there; it is shown again when it is back")
+            problems.append(f"{root} is missing; it returns to the board when it is back")
             continue
         for path, stamp in _runs(folder, root, problems):
             # A run below a link is the same run, which counts once.

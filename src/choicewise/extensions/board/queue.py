@@ -284,7 +284,7 @@ class Queue:
             # Whoever has the token could fill the disk.
             if waiting >= MOST:
                 raise Busy(
-                    f"{waiting:,} submissions wait already; ask again when workers have taken some"
+                    f"{waiting:,} submissions are waiting; try again when workers have taken some"
                 )
             now = self._now()
             name = secrets.token_hex(6)
@@ -502,9 +502,9 @@ class Queue:
             return StoreError(_damaged(self._path, str(error)))
         reason = ""
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            reason = "another process holds it; ask again in some seconds"
+            reason = "another process holds it; try again in a few seconds"
         elif code == sqlite3.SQLITE_FULL:
-            reason = "its disk is full; what it holds is safe: free some space there and ask again"
+            reason = "its disk is full (nothing is lost); free some space and try again"
         if reason:
             return Busy(f"the queue {self._path.name} can't be written now: {reason}")
         return StoreError(

@@ -120,7 +120,7 @@ class SubmissionRoutes:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
                 status = 507
-                words = "the disk of this board is full; ask again later"
+                words = "the board's disk is full; try again later"
         headers = {"cache-control": "no-store"}
         if status == 401:
             headers |= AUTHENTICATE

@@ -98,7 +98,7 @@ def merge_all(
                     begun.append(run)
             if not begun:
                 raise UsageError(
-                    f"{cell.model} on {cell.dataset} has no shard that was begun; ask it first"
+                    f"no shard of {cell.model} on {cell.dataset} has started; run one first"
                 )
             line_of_cell = _line_of_several(cell_of_folder)
             merged = merge(begun, partial / cell.folder, line_of_cell, allow_missing, say)
@@ -148,9 +148,9 @@ def merge(
             lines = [line_of(*first.sibling(number)) for number in missing[:_LINES]]
             if len(missing) > _LINES:
                 lines.append(f"and {len(missing) - _LINES:,} more")
-            raise MissingShards(f"{names} {are(len(missing))} not there", lines)
+            raise MissingShards(f"{names} {are(len(missing))} missing", lines)
         whose = "its" if len(missing) == 1 else "their"
-        say(f"{names} {are(len(missing))} not there: {whose} questions count as missing")
+        say(f"{names} {are(len(missing))} missing; {whose} questions have no answer")
     for line in _notes(shards, numbers):
         say(line)
     with new_folder(out) as partial:
@@ -174,8 +174,8 @@ def merge(
             blocks.append(replace(block, name=name, files=files))
         if not missing and plan.hexdigest() != first.record.plan:
             raise StoreError(
-                "the answers are not those to the questions that the shards' plan names; ask them "
-                "again"
+                "the answers belong to other questions than the shards planned; run the shards again "
+                "in new folders"
             )
         manifest = _manifest(shards, first, numbers, blocks, file_record(partial / ITEM_FILE))
         write_manifest(partial, manifest)
@@ -184,7 +184,7 @@ def merge(
 
 def _refuse_existing(out: Path) -> None:
     if os.path.lexists(out):
-        raise UsageError(f"{out} is there already; name a new folder")
+        raise UsageError(f"{out} already exists; name a new folder")
 
 
 _LINES = 100
@@ -199,7 +199,7 @@ def _line_of_several(folders: Collection[Path]) -> LineOf:
             if path.is_relative_to(folder) and path.exists():
                 return f"the command that wrote {folder}"
         shard = "the run" if manifest.shard is None else part_of(manifest.shard)
-        return f"the command that wrote {next(iter(folders))}, for {shard} and with another folder"
+        return f"the command that wrote {next(iter(folders))}, for {shard}, with a new folder"
 
     return line_of
 
@@ -267,15 +267,15 @@ def _complete(
     halves = [shard for shard in shards if not shard.record.plan]
     lines = [line_of(shard.folder, shard.manifest) for shard in halves]
     if halves and not (allow_missing and len(halves) < len(shards)):
-        raise MissingShards(f"{listed([*map(str, halves)])} {are(len(halves))} not complete", lines)
+        raise MissingShards(f"{listed([*map(str, halves)])} {are(len(halves))} incomplete", lines)
     for half, line in zip(halves, lines, strict=True):
-        say(f"{half} is not complete and left out; `{line}` finishes it")
+        say(f"left out {half}, which is incomplete; to finish it, run `{line}`")
     whole = [shard for shard in shards if shard.record.plan]
     for shard in whole:
         check_items(shard.folder, shard.manifest)
         for damage in damaged_blocks(shard.folder, shard.manifest.blocks):
             again = line_of(shard.folder, shard.manifest)
-            raise StoreError(f"{damage.path} {damage.reason}; `{again}` asks again what it held")
+            raise StoreError(f"{damage.path} {damage.reason}; to replace it, run `{again}`")
     return whole
 
 
@@ -290,24 +290,21 @@ def _refuse_foreign(shards: Sequence[_Shard]) -> None:
         if first.manifest.protocols != other.manifest.protocols:
             words.append("other protocols")
         if versions[0] != versions[1]:
-            words.append(f"another version of Choicewise ({versions[0]} there, {versions[1]} here)")
+            words.append(f"Choicewise {versions[1]} instead of {versions[0]}")
         servers = first.manifest.server, other.manifest.server
         if servers[0] is not None and servers[1] is not None:
             words += servers[0].differences(servers[1])
         if first.record.of != other.record.of:
-            words.append(
-                f"another number of shards ({first.record.of} there, {other.record.of} here)"
-            )
+            words.append(f"{other.record.of} shards instead of {first.record.of}")
         elif not words and (first.record.plan, first.record.counts) != (
             other.record.plan,
             other.record.counts,
         ):
             words.append(
-                f"other questions, in tokens (plan {first.record.plan[:12]} there, "
-                f"{other.record.plan[:12]} here)"
+                f"other tokens (plan {other.record.plan[:12]} instead of {first.record.plan[:12]})"
             )
         if words:
-            raise StoreError(f"{other} and {first} are not of one run: {'; '.join(words)}")
+            raise StoreError(f"{other} belongs to another run than {first}: {'; '.join(words)}")
 
 
 def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
@@ -315,14 +312,11 @@ def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
     for number in numbers:
         folders = [str(shard.folder) for shard in shards if number in shard.record.numbers]
         if len(folders) > 1:
-            yield (
-                f"note: shard {number} is in {listed(folders)}: it has to be the same to the bit, "
-                "and counts once"
-            )
+            yield (f"note: {listed(folders)} hold the same shard {number}, which counts once")
     number_of_rung = {check.rung: number for number, check in _checks(shards).items()}
     if len(number_of_rung) > 1:
         paths = listed([f"{rung} (shard {number})" for rung, number in number_of_rung.items()])
-        yield f"note: the shards were computed on several paths: {paths}; last digits depend on that"
+        yield f"note: the shards used several paths, which may change last digits: {paths}"
     packages: dict[str, None] = {}
     for shard in shards:
         packages |= dict.fromkeys(shard.manifest.versions)
@@ -330,10 +324,7 @@ def _notes(shards: Sequence[_Shard], numbers: Sequence[int]) -> Iterator[str]:
         versions = {shard.manifest.versions.get(name, "none") for shard in shards}
         if len(versions) > 1:
             several = listed(sorted(versions))
-            yield (
-                f"note: the shards were computed with {name} {several}; last digits may depend on "
-                "that"
-            )
+            yield (f"note: the shards used {name} {several}, which may change last digits")
 
 
 def _engines(shards: Iterable[_Shard]) -> dict[int, EngineRecord]:
@@ -364,16 +355,13 @@ def _blocks(
         for shard, other in zip(shards, blocks_of_shards, strict=True):
             if other is None or len(shard.asking_blocks) != len(first.record.counts):
                 raise StoreError(
-                    f"{shard} has other blocks than {first}; ask it again in a new folder"
+                    f"{shard} has other blocks than {first}; run it again in a new folder"
                 )
             for table in ("requests", "spans"):
                 if not _same_file(first.folder, block, shard.folder, other, table):
-                    words = (
-                        f"{block_file(shard.folder, other, table)} has other content than that of "
-                        f"{first}"
-                    )
+                    words = f"{block_file(shard.folder, other, table)} differs from that of {first}"
                     raise StoreError(
-                        f"{words}; ask both again with the same versions, in new folders"
+                        f"{words}; run both again with the same versions, in new folders"
                     )
         yield block, [other for other in blocks_of_shards if other is not None]
 
@@ -409,8 +397,8 @@ def _answers(
         expected = sum(counts[part] for part in parts)
         if len(table) != expected:
             raise StoreError(
-                f"{shard} has {len(table):,} answers about {block.subject} ({block.split}), where "
-                f"{expected:,} belong; ask it again in a new folder"
+                f"{shard} has {len(table):,} answers on {block.subject} ({block.split}) instead of "
+                f"{expected:,}; run it again in a new folder"
             )
         position = 0
         for part in parts:
@@ -422,8 +410,8 @@ def _answers(
         for shard, answers in answers_of_part[1:]:
             if not _same_bits(first, answers):
                 raise StoreError(
-                    f"{first_shard} and {shard} answer the same questions otherwise; leave one of "
-                    "them out"
+                    f"{first_shard} and {shard} give different answers to the same questions; "
+                    "leave one out"
                 )
     return [answers_of[part][0][1] for part in sorted(answers_of)]
 

@@ -143,7 +143,7 @@ class _ShardProcess(TrustedProcess):
 
     def _why_ended(self, status: int | None) -> str:
         if status is not None and status < 0:
-            return f"was ended by signal {-status}"
+            return f"was stopped by signal {-status}"
         return super()._why_ended(status)
 
     def _give_up(self, reason: str) -> NoReturn:

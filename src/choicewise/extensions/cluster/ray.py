@@ -134,8 +134,7 @@ def task_needs(runs: ModelRuns, workers: int | None) -> Needs:
     if ":" in model.device and not devices_of(model.device):
         device = model.device.partition(":")[0]
         raise UsageError(
-            f"device {model.device} is one of a machine; use {device}, as Ray chooses which of "
-            "them is free"
+            f"Ray chooses a free device itself; use {device} instead of {model.device}"
         )
     size = gpu_bytes() if model.device != "cpu" and has_gpus else None
     return needs_of(model, nodes, workers, size, bytes_of(choice.memory or "") or None)
@@ -264,7 +263,7 @@ def _join(ray: Any, address: str) -> None:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"{ADDRESS} is {address}, but no cluster answers there ({_line(error)}). Start one "
+            f"no cluster answers at {ADDRESS}={address} ({_line(error)}). Start one "
             f"with Ray {ray.__version__} and your RAY_AUTH_TOKEN, or unset {ADDRESS} to compute "
             "on this machine"
         ) from error
@@ -291,7 +290,7 @@ def _begin(ray: Any) -> None:
         begun = _keep(start)
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(
-            f"no Ray cluster could be started on this machine ({_line(error)})"
+            f"Ray could not start a cluster on this machine ({_line(error)})"
         ) from error
     atexit.register(_end, ray, Path(begun.address_info["session_dir"]))
 

@@ -16,9 +16,7 @@ def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
     """
     for name in _VARIABLES:
         if not environment.get(name, "").isdecimal():
-            raise ValueError(
-                f"{WANTED}: {name} is not set, so this is no task of an array (sbatch --array=1-N)"
-            )
+            raise ValueError(f"{WANTED}: {name} is not set; submit an array (sbatch --array=1-N)")
     task, count, least = (int(environment[name]) for name in _VARIABLES)
     step = _number(environment, "SLURM_ARRAY_TASK_STEP", 1) or 1
     most = _number(environment, "SLURM_ARRAY_TASK_MAX", least + count - 1)
@@ -33,7 +31,7 @@ def part_of_array(environment: Mapping[str, str]) -> tuple[int, int]:
     number = (task - least) // step + 1
     if not 1 <= number <= count:
         raise ValueError(
-            f"{WANTED}: SLURM_ARRAY_TASK_ID is {task}, and the array goes from {least} to {most}"
+            f"{WANTED}: SLURM_ARRAY_TASK_ID is {task}, outside the array from {least} to {most}"
         )
     return number, count
 

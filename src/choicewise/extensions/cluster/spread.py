@@ -61,8 +61,8 @@ class ShardedRuns:
         others = counts - {str(self._count)}
         if others:
             raise UsageError(
-                f"{self._scratch} holds shards of workers = {min(others)}; use that number to go "
-                "on, or remove the folder"
+                f"{self._scratch} has shards for workers = {min(others)}; use that number to resume, "
+                "or remove the folder"
             )
         for number in range(1, self._count + 1):
             self._start(number)
@@ -157,10 +157,10 @@ class ShardedRuns:
         self._deaths[number] = self._deaths.get(number, 0) + 1
         if self._deaths[number] >= DEATHS:
             raise MachinesLost(
-                f"shard {number}/{self._count} died {DEATHS} times without getting any further; "
+                f"shard {number}/{self._count} died {DEATHS} times without any progress; "
                 f"the last time: {death.message}"
             ) from death
-        say(f"shard {number}/{self._count} died ({death.message}) and is started again")
+        say(f"shard {number}/{self._count} died ({death.message}); restarting it")
         self._start(number)
 
     def _start(self, number: int) -> None:
@@ -204,15 +204,13 @@ def compute_all(sharded: Sequence[ShardedRuns], watcher: Watcher) -> None:
     is left, and what shards have written stays for the same command.
     """
     if ranks() > 1:
-        raise UsageError(
-            "the processes that torchrun started share one model; leave workers and executor out"
-        )
+        raise UsageError("torchrun's processes share one model; leave out workers and executor")
     with ExitStack() as stack:
         for runs in sharded:
             runs.lock(stack)
             stack.callback(runs.stop)
             if runs.continues:
-                watcher.say(f"{runs.label}: there is a run already, which one process continues")
+                watcher.say(f"{runs.label}: one process continues the existing run")
             runs.begin()
         waiting = list(sharded)
         while waiting:

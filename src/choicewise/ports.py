@@ -72,6 +72,7 @@ BUILT_IN: Final = (
     "choicewise.extensions.board",
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
+    "choicewise.extensions.comparison",
     "choicewise.extensions.explain",
     "choicewise.extensions.survey",
     "choicewise.extensions.catalogue",

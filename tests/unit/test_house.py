@@ -57,6 +57,7 @@ EXTENSIONS = {
     "training": set[str](),
     "interop": {"training"},
     "board": {"analyses"},
+    "comparison": set[str](),
     "explain": set[str](),
     "survey": set[str](),
     "catalogue": set[str](),

@@ -40,12 +40,6 @@ COMMANDS: Final = {
     "report": KernelCommand(
         "report", "report", "Print one run in nine lines, or several as a table."
     ),
-    "compare": KernelCommand(
-        "compare", "compare", "Show whether two scores can be compared, and why they differ."
-    ),
-    "ladder": KernelCommand(
-        "run", "ladder", "Show how a score changes between two protocols, axis by axis."
-    ),
     "page": KernelCommand(
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),

@@ -544,6 +544,13 @@ def refuse_without_use(target: str, **given: object) -> None:
         raise UsageError(not_applicable(useless, target))
 
 
+def refuse_lacking(needed: Mapping[str, object], advice: str) -> None:
+    """Raise UsageError if an option of ``needed`` (by name) was not given."""
+    lacking = [f"--{name}" for name, value in needed.items() if not value]
+    if lacking:
+        raise UsageError(f"{' and '.join(lacking)} missing: {advice}")
+
+
 def refuse_foreign(model: str, **given: object) -> None:
     """Raise UsageError for options (by name, None if not given) that this kind of ``model`` does
     not take.

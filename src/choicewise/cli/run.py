@@ -1,11 +1,11 @@
-"""Evaluate models: ``choicewise run``, ``choicewise sweep`` and ``choicewise ladder``."""
+"""Evaluate models: ``choicewise run`` and ``choicewise sweep``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,27 +17,21 @@ from choicewise.cli.options import (
     Spread,
     Tasks,
     grouped,
-    resuming_command,
     tell_notes,
 )
 from choicewise.cli.report import print_folders, print_runs
-from choicewise.cli.terminal import print_json, print_parts, progress, show, show_download, tell
+from choicewise.cli.terminal import print_json, progress, show, show_download, tell
 from choicewise.errors import UsageError
 from choicewise.running.progress import duration
 from choicewise.util.text import command_line, counted, listed
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
-    from choicewise.ports import PairAnalysis
-    from choicewise.protocols.between import End
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
-    from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
     from choicewise.running.job import Job, OpenedSource, Source
     from choicewise.running.plan import Plan
-
-    LastRung = tuple[PairAnalysis, list[Any]]
 
     Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
@@ -284,7 +278,7 @@ def sweep(
             update=job_of({"protocols": ["-"], **tasks.given, **spread.given}).of_command
         )
     else:
-        _refuse_lacking(
+        options.refuse_lacking(
             {"model": model, "protocol": protocol}, "name a plan, or models and protocols"
         )
         job = job_of(
@@ -302,13 +296,6 @@ def sweep(
     tell(f"{len(missing)} of {len(record.cells)} runs are missing:")
     tell(*(f"  {listed(names)}: {reason}" for reason, names in reasons.items()))
     raise typer.Exit(INCOMPLETE)
-
-
-def _refuse_lacking(needed: Mapping[str, object], advice: str) -> None:
-    """Raise UsageError if an option of ``needed`` (by name) was not given."""
-    lacking = [f"--{name}" for name, value in needed.items() if not value]
-    if lacking:
-        raise UsageError(f"{' and '.join(lacking)} missing: {advice}")
 
 
 def do_sweep(
@@ -394,230 +381,6 @@ def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
         if number:
             show("")
         show(name, *(f"  {line}" for line in plan_lines(part, model)))
-
-
-_HELP = (
-    "A protocol (with several scores: its main one), one of its scores, a signature or a TOML file."
-)
-
-
-@grouped
-def ladder(
-    *,
-    start: Annotated[str, typer.Argument(metavar="P", help=_HELP)],
-    end: Annotated[str, typer.Argument(metavar="Q", help="The same for the end of the ladder.")],
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DIR]", readable=False, help="A run folder (leave it out with --model)."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Run this model, as in `choicewise run`.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", readable=False, help="Data for --model, as in `choicewise run`."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            readable=False,
-            help="With --model: the run folder; if it exists, the run resumes.",
-        ),
-    ] = None,
-    served: Annotated[
-        Path | None,
-        typer.Option(
-            "--served",
-            metavar="RUN",
-            readable=False,
-            help="A decision endpoint's run, as the last step after Q.",
-        ),
-    ] = None,
-    metric: options.Metrics = None,
-    part: Part,
-    loading: Loading,
-    json: options.Json = False,
-) -> None:
-    """Show how the score changes from protocol P to Q, one axis at a time.
-
-    Each step has its points, their paired error, and how many items turn right or wrong. With a run
-    folder, missing steps are named with the command that adds them. With --model, --data and --out,
-    all steps are run. With --metric, each metric has a ladder.
-    """
-    needed = {"model": model, "data": data, "out": out}
-    if folder is not None:
-        given = {**needed, **part.given, "mapping": part.mapping, **loading.given}
-        options.refuse_without_use("a run folder", **given)
-        _show_run(start, end, folder, served, metric, json)
-        return
-    advice = "name a run folder after the protocols, or give all three"
-    _refuse_lacking(needed, advice)
-    assert model is not None
-    assert out is not None
-    options.refuse_foreign(model, **loading.given)
-    options.refuse_without_use("a run that is not yet evaluated", metric=metric, served=served)
-    table = {"models": [model], **part.given, **part.data(data), **loading.given}
-    _evaluate(start, end, table, out, json)
-
-
-def _show_run(
-    start: str,
-    end: str,
-    folder: Path,
-    served: Path | None,
-    metrics: Sequence[str] | None,
-    json: bool,
-) -> None:
-    from choicewise.protocols.between import MARK
-    from choicewise.results.run import open_run
-    from choicewise.results.sweep import one_run
-    from choicewise.running.front import named_end, refuse_same
-    from choicewise.store.folder import not_complete
-
-    folder = one_run(folder)
-    run = open_run(folder)
-    first, first_word = named_end(start, run)
-    last, last_word = named_end(end, run)
-    refuse_same(first, last)
-
-    def line() -> str:
-        """Return the command that adds all protocols between the two.
-
-        Tells on stderr if it lacks paths.
-        """
-        return resuming_command(run.manifest, run.folder, [f"{first_word}{MARK}{last_word}"])
-
-    lacking = run.lacking({first.name: first.protocol, last.name: last.protocol})
-    if lacking:
-        raise UsageError(
-            f"{folder} has no {' and '.join(lacking)}; to add it and all protocols "
-            f"between, run `{line()}`"
-        )
-    if not run.manifest.complete:
-        tell(not_complete(folder, run.manifest))
-    # Names of protocols between the ends begin with both of them.
-    between = f"{first.label}{MARK}{last.label}:"
-    has_between = any(name.startswith(between) for name in run.protocols)
-    rung = None
-    if served is not None:
-        rung = _last_rung(run, last, open_run(one_run(served)))
-    _print(run, first, last, metrics, json, None if has_between else line, rung)
-
-
-def _last_rung(run: Run, last: End, served: Run) -> LastRung:
-    """Return the step from the end of a ladder to the endpoint that has its layout."""
-    from choicewise.ports import PairAnalysis, all_of
-
-    for analysis in all_of(PairAnalysis):
-        if analysis.sides(served, run) == (served, run):
-            results = analysis.compare(
-                served, run.under({last.name: last.protocol}), [], items=False
-            )
-            return analysis, results
-    raise UsageError(
-        "--served needs a decision endpoint's run and a run that is none: "
-        f"{served.folder}, {run.folder}"
-    )
-
-
-def _evaluate(start: str, end: str, table: Mapping[str, Any], out: Path, json: bool) -> None:
-    from choicewise.protocols.between import MARK
-    from choicewise.protocols.catalogue import one
-    from choicewise.results.run import open_run
-    from choicewise.running.front import refuse_same
-    from choicewise.running.job import job_of
-    from choicewise.running.work import check_all
-
-    first = one(start)
-    last = one(end)
-    refuse_same(first, last)
-    # Without examples the ends would be other protocols than those that are named, so that is an error.
-    job = job_of({**table, "protocols": [f"{start}{MARK}{end}"], "shots": "error"})
-    ends = {first.name: first.protocol, last.name: last.protocol}
-    sources = options.sources_of(job)
-    title = job.choices[0].folder
-    do_sweep(
-        job,
-        sources,
-        out,
-        title,
-        alone=True,
-        ready=lambda model, source, _: check_all(model, source.data, ends),
-    )
-    run = open_run(out)
-    _print(run, first, last, None, json)
-    if run.manifest.engine.spent is not None:
-        tell(token_savings(run.manifest.engine.spent))
-    tell(f"wrote {out}; `{command_line('ladder', start, end, out)}` shows this again")
-
-
-def _print(
-    run: Run,
-    start: End,
-    end: End,
-    metrics: Sequence[str] | None,
-    json: bool,
-    line: Callable[[], str] | None = None,
-    rung: LastRung | None = None,
-) -> None:
-    """Print the ladder, or that of each metric.
-
-    If the run lacks protocols between, with the ``line`` that adds them.
-
-    ``rung``: the step from its end to the run of an endpoint.
-    """
-    from choicewise.protocols.catalogue import names
-    from choicewise.report.comparison import ladder_table
-    from choicewise.results.ladder import both_ways
-    from choicewise.running.front import measured
-
-    if metrics is None:
-        ladders = [both_ways(run, start, end, names())]
-    else:
-        ladders = [both_ways(*measured(run, start, end, metric), names()) for metric in metrics]
-    rest = None
-    if line is not None and ladders[0].coarse:
-        rest = line()
-    if json:
-        content = []
-        for ladder in ladders:
-            record = {
-                "in_order": ladder.in_order,
-                "in_reverse": ladder.in_reverse,
-                "turns": ladder.turns,
-            }
-            if rung is not None:
-                record["served"] = rung[1]
-            content.append({**record, "rest": rest})
-        print_json(content[0] if metrics is None else content)
-        return
-    print_parts(map(ladder_table, ladders))
-    # The step to an endpoint is measured between two runs, so it is no row of the ladder.
-    if rung is not None:
-        analysis, results = rung
-        print_parts(analysis.tables(results))
-    if metrics is None:
-        _tell_example(run, ladders[0].in_order)
-    if rest is not None:
-        show("to add the protocols between:", rest)
-
-
-def _tell_example(run: Run, climbed: Ladder) -> None:
-    """Tell the command that shows an item which the greatest step turns right, or wrong."""
-    steps = [step for step in climbed.steps if step.gained_items or step.lost_items]
-    if not steps:
-        return
-    greatest = max(steps, key=lambda step: abs(step.change))
-    turns = "wrong"
-    items = greatest.lost_items
-    if greatest.gained_items:
-        turns = "right"
-        items = greatest.gained_items
-    line = command_line("explain", run.folder, "--item", items[0])
-    tell(f"an item that {greatest.axes[0].axis} turns {turns}: `{line}`")
 
 
 def token_savings(spent: Spent) -> str:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from choicewise import Run, import_log, open_run
 from choicewise.errors import DataError, ProtocolError, UsageError
+from choicewise.extensions.comparison.comparison_report import comparison_lines
 from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.extensions.interop.harness_tasks import load
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
@@ -27,7 +28,6 @@ from choicewise.extensions.interop.harness_tasks.rows import task_rows
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.logs import Log
-from choicewise.report.comparison import comparison_lines
 from choicewise.report.tables import legend, report_tables
 from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain

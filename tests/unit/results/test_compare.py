@@ -13,9 +13,9 @@ import scipy.stats
 
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
+from choicewise.extensions.comparison.comparison_report import comparison_lines, protocols_sentence
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
-from choicewise.report.comparison import comparison_lines, protocols_sentence
 from choicewise.results.compare import (
     VERDICTS,
     Agreeing,

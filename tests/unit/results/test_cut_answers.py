@@ -8,11 +8,11 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.errors import ProtocolError
+from choicewise.extensions.comparison.comparison_report import comparison_sentence
 from choicewise.extensions.interop.write.best_models import against_best
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import LATER, ObservationRow
 from choicewise.report.brief import first_lines
-from choicewise.report.comparison import comparison_sentence
 from choicewise.report.findings import lead_sentences
 from choicewise.report.tables import serious_warnings
 from choicewise.results.compare import comparisons

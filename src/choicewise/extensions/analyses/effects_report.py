@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from choicewise.report.comparison import change_text
+from choicewise.report.axes import change_text
 from choicewise.results.ladder import Effect, Spread, main_effects
 from choicewise.results.outcomes import outcomes_of
 from choicewise.results.run import Run

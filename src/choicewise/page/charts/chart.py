@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from choicewise.errors import UsageError, install_line
-from choicewise.report.comparison import change_text
+from choicewise.report.axes import change_text
 from choicewise.util.jsonio import json_value
 from choicewise.util.text import common_start, disarmed, percent, safe
 

@@ -14,18 +14,14 @@ from hypothesis import strategies as st
 from choicewise import evaluate, open_run
 from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
+from choicewise.extensions.comparison.comparison_report import comparison_sentence, published_lines
+from choicewise.extensions.comparison.published import PublishedComparison, published_comparisons
 from choicewise.extensions.demo.tables import published_table
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import axis_differences
-from choicewise.report.comparison import (
-    WIDTH,
-    axes_text,
-    change_text,
-    comparison_sentence,
-    published_lines,
-)
-from choicewise.results.compare import Comparison, PublishedComparison, published_comparisons
+from choicewise.report.axes import WIDTH, axes_text, change_text
+from choicewise.results.compare import Comparison
 from choicewise.results.outcomes import Axis
 from choicewise.results.run import Run
 from choicewise.results.summary import summarize

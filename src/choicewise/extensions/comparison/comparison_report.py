@@ -1,6 +1,4 @@
-"""Write comparisons for a terminal: of two numbers, with published numbers, and along a ladder of
-protocols.
-"""
+"""Write comparisons of two numbers, and of a number with published ones, for a terminal."""
 
 from __future__ import annotations
 
@@ -9,32 +7,23 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
+from choicewise.extensions.comparison.published import PublishedComparison
 from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
-from choicewise.report.tables import described
-from choicewise.results.compare import (
-    VERDICTS,
-    Comparison,
-    PublishedComparison,
-    PublishedNumber,
-    Side,
-)
-from choicewise.results.ladder import EXACT, LEVEL, BothWays, Ladder, Step, Turn
+from choicewise.report.axes import axes_names
+from choicewise.results.compare import VERDICTS, Comparison, PublishedNumber, Side
 from choicewise.results.outcomes import Axis
-from choicewise.scoring.intervals import two_sided
 from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
 from choicewise.scoring.significance import LEVEL as LEVEL_OF_TESTS
-from choicewise.table import Column, Table, written
+from choicewise.table import Column, Table
 from choicewise.util.text import (
     are,
-    common_start,
     counted,
     interval,
     percent,
     plain,
     probability,
     safe,
-    shortened,
     visible_line,
 )
 
@@ -44,17 +33,8 @@ SCREEN = 100
 LISTED = 18
 """Protocols that the comparison of two runs lists, unless the reader asks for all."""
 
-WIDTH = 44
-"""Characters for an axis with its two values."""
-
-_BEFORE = 4
-"""Characters of a long value in front of the first one that differs."""
-
 _ROUNDING = 1e-9
 """Means that differ by less are equal."""
-
-_ONE_BY_ONE = " *"
-"""What follows the name of axes that the run did not change one by one."""
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -120,7 +100,7 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     """
     first = comparisons[0]
     share = all(comparison.left.share for comparison in comparisons)
-    value, change = _kinds(share)
+    value, change = kinds(share)
     unit = " %" if share else ""
     columns = [
         Column("protocol"),
@@ -156,7 +136,7 @@ def protocols_table(comparisons: Sequence[Comparison], every: bool) -> Table:
     )
 
 
-def _kinds(share: bool) -> tuple[str, str]:
+def kinds(share: bool) -> tuple[str, str]:
     """Return the kinds of columns that hold values, and differences of values."""
     if share:
         return "share", "points"
@@ -334,43 +314,6 @@ def _left_open(comparison: Comparison, scores: str) -> str:
     )
 
 
-def axes_text(axes: Sequence[Axis]) -> str:
-    """Return one axis with its values, or the names of several."""
-    if len(axes) == 1:
-        return change_text(axes[0])
-    return axes_names(axes)
-
-
-def axes_names(axes: Sequence[Axis]) -> str:
-    """Return the names of axes, but only the first three if they are more than four."""
-    names = [axis.axis for axis in axes]
-    if len(names) > 4:
-        names = [*names[:3], f"{len(names) - 3} more"]
-    return safe(", ".join(names))
-
-
-def change_text(axis: Axis) -> str:
-    """Return ``ties first → split``.
-
-    Long values from shortly before the first character that differs.
-    """
-    left = axis.left
-    right = axis.right
-    room = WIDTH - len(axis.axis) - 4
-    if len(left) + len(right) > room:
-        start = max(0, common_start([left, right]) - _BEFORE)
-        left = shortened(left, room // 2, start)
-        right = shortened(right, room // 2, start)
-    return safe(f"{axis.axis} {_edged(left)} → {_edged(right)}")
-
-
-def _edged(text: str) -> str:
-    """Return a value, in quotes if it is empty or its ends would not be seen."""
-    if text and text.strip() == text:
-        return text
-    return f'"{text}"'
-
-
 def published_lines(comparisons: Sequence[PublishedComparison]) -> Iterator[str]:
     """Yield the run's numbers that have the same protocols.
 
@@ -455,156 +398,6 @@ def _nearest_lines(comparison: PublishedComparison) -> Iterator[str]:
             yield from _axis_lines(nearest.axes, "run      ", "published")
     if comparison.advice:
         yield from _wrapped(safe(comparison.advice))
-
-
-def ladder_table(both: BothWays) -> Table:
-    """Return the two numbers, a row for every axis that changes something on either way, and how to
-    read them.
-    """
-    unmoved: list[str] = []
-    steps: list[Step] = []
-    rows = []
-    for turn in both.turns:
-        early = _steps_of(turn, both.in_order)
-        late = _steps_of(turn, both.in_reverse)
-        if not any(map(_moves, early + late)):
-            unmoved += turn.axes
-            continue
-        steps += early + late
-        difference = None
-        difference_error = None
-        if turn.differ:
-            difference = abs(turn.difference)
-            difference_error = turn.se
-        rows.append(
-            [
-                _axes_cell(both, turn, early),
-                *_step_cells(early, turn.in_order),
-                early[-1].value,
-                *_step_cells(late, turn.in_reverse),
-                difference,
-                difference_error,
-            ]
-        )
-    notes = _ladder_notes(both, steps)
-    if unmoved:
-        notes.insert(0, f"no effect: {', '.join(unmoved)}")
-    share = METRICS[both.in_order.metric].share
-    return Table(
-        name="ladder",
-        title=_ladder_title(both.in_order),
-        columns=_ladder_columns(share),
-        rows=rows,
-        notes=notes,
-    )
-
-
-def _ladder_columns(share: bool) -> list[Column]:
-    value, change = _kinds(share)
-    heading = "%" if share else "value"
-    return [
-        Column("axis"),
-        Column("in_order", change, heading="forward"),
-        Column("in_order_se", value, joined=" ± "),
-        Column("gained", "count", heading="items", before="+", blank=True),
-        Column("lost", "count", joined=" -"),
-        Column("value", value, heading=heading),
-        Column("in_reverse", change, heading="backward"),
-        Column("in_reverse_se", value, joined=" ± "),
-        Column("reverse_gained", "count", heading="items", before="+", blank=True),
-        Column("reverse_lost", "count", joined=" -"),
-        Column("differ", value, before="by ", blank=True),
-        Column("differ_se", value, joined=" ± "),
-    ]
-
-
-def _steps_of(turn: Turn, ladder: Ladder) -> list[Step]:
-    steps = []
-    for step in ladder.steps:
-        if any(axis.axis in turn.axes for axis in step.axes):
-            steps.append(step)
-    return steps
-
-
-def _moves(step: Step) -> bool:
-    # A change that is NaN moves, too: it is not known to be 0.
-    return bool(step.gained or step.lost) or not abs(step.change) <= EXACT
-
-
-def _axes_cell(both: BothWays, turn: Turn, steps: Sequence[Step]) -> str:
-    axis_of = {}
-    for step in steps:
-        for axis in step.axes:
-            axis_of[axis.axis] = axis
-    text = axes_text([axis_of[name] for name in turn.axes])
-    for axes in both.coarse:
-        if not set(axes).isdisjoint(turn.axes):
-            return text + _ONE_BY_ONE
-    return text
-
-
-def _step_cells(steps: Sequence[Step], change: float) -> list[Any]:
-    """Return the change, its error, and the items that one step gains and loses.
-
-    ``change``: that of several steps together, which have no common error.
-    """
-    if len(steps) > 1:
-        return [change, None, None, None]
-    (step,) = steps
-    if step.gained or step.lost:
-        return [step.change, step.se, step.gained, step.lost]
-    return [step.change, step.se, None, None]
-
-
-def _ladder_title(ladder: Ladder) -> str:
-    metric = METRICS[ladder.metric]
-    change = ladder.end_value - ladder.start_value
-    if metric.share:
-        start = f"{percent(ladder.start_value)} %"
-        end = f"{percent(ladder.end_value)} %"
-        move = f"{written(change, 'points')} points"
-    else:
-        start = plain(ladder.start_value)
-        end = plain(ladder.end_value)
-        move = f"{written(change, 'change')} {metric.unit}".rstrip()
-    return (
-        f"{ladder.model} on {ladder.dataset}: "
-        f"from {ladder.start} {start} of {counted(ladder.start_n, 'item')} "
-        f"to {ladder.end} {end} of {counted(ladder.end_n, 'item')}, {move}"
-    )
-
-
-def _ladder_notes(both: BothWays, steps: Sequence[Step]) -> list[str]:
-    counts = [step.n for step in both.in_order.steps + both.in_reverse.steps]
-    fewest = min(counts)
-    most = max(counts)
-    items = f"of {most}"
-    if fewest < most:
-        items = f"of the {fewest} to {most} that both score"
-    metric = both.in_order.metric
-    unit = described(metric)
-    value = "value"
-    turn = "get better, and worse"
-    if METRICS[metric].share:
-        unit = "points"
-        value = "%"
-        turn = "turn right, and wrong"
-    notes = [
-        f"{unit} ± standard error, paired by items; +2 -1: items that {turn}, {items}",
-        (
-            f"forward: changes applied top to bottom, with the running {value}; backward: "
-            "bottom to top"
-        ),
-        (
-            f"differ: forward and backward changes are more than {two_sided(LEVEL):.2f} "
-            "standard errors apart"
-        ),
-    ]
-    if any(step.together for step in steps):
-        notes.append("axes in one line change together: no protocol changes only one of them")
-    if both.coarse:
-        notes.append(f"{_ONE_BY_ONE.strip()} combined: the run has no protocols between")
-    return notes
 
 
 def _value_text(side: Side, value: float) -> str:

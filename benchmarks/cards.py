@@ -183,7 +183,7 @@ def write_folder(file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from choicewise.models.local.gguf_model import GgufModel
+    from choicewise.extensions.gguf.gguf_model import GgufModel
 
     settings = GgufModel(file).folder
     read = AutoModelForCausalLM.from_pretrained(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from choicewise.data.items import Item
     from choicewise.logs import Log, Verdict
+    from choicewise.models.local.folder_model import FolderModel
     from choicewise.models.model import Model
     from choicewise.page.charts.chart import Chart
     from choicewise.page.charts.choices import Choices
@@ -72,6 +73,7 @@ BUILT_IN: Final = (
     "choicewise.extensions.board",
     "choicewise.extensions.interop",
     "choicewise.extensions.training",
+    "choicewise.extensions.gguf",
     "choicewise.extensions.comparison",
     "choicewise.extensions.explain",
     "choicewise.extensions.survey",
@@ -256,6 +258,38 @@ class ModelKind(Port):
         server.
         """
         return manifest.server or now
+
+
+class ModelFile(Port):
+    """Add a format of models in one file: ``--model FILE.NAME``, ``ORG/NAME:FILE.NAME`` on the Hub,
+    or a folder that holds one such file and no safetensors.
+
+    ``name``: how the files' names end. ``summary``: what they hold.
+
+    Example::
+
+        class Zipped(ModelFile):
+            name = "zip"
+            summary = "a model folder"
+
+            def open(self, file, loading):
+                from tempfile import mkdtemp
+                from zipfile import ZipFile
+
+                from choicewise.models.local.folder_model import FolderModel
+
+                folder = mkdtemp()
+                ZipFile(file).extractall(folder)
+                return FolderModel(folder, **loading.options)
+    """
+
+    def is_part(self, name: str) -> bool:
+        """Return whether the file ``name`` is one of several parts of a model."""
+        return False
+
+    def open(self, file: Path, loading: Loading) -> FolderModel:
+        """Return the model in ``file``. ``loading`` has options of local models. Raises ModelError."""
+        raise NotImplementedError
 
 
 # Finished runs

@@ -57,6 +57,7 @@ EXTENSIONS = {
     "training": set[str](),
     "interop": {"training"},
     "board": {"analyses"},
+    "gguf": set[str](),
     "comparison": set[str](),
     "explain": set[str](),
     "survey": set[str](),

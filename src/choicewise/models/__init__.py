@@ -36,7 +36,7 @@ class Fake(ModelKind):
 
 
 class Local(ModelKind):
-    """A folder, a GGUF file or a name on the Hub: every name without the prefix of another kind."""
+    """A folder, a file or a name on the Hub: every name without the prefix of another kind."""
 
     name = "local"
     takes = frozenset(LOADING) - {"tokenizer"}

@@ -41,7 +41,7 @@ def load_model(
     transformers reads.
 
     ``FILE.gguf``, a folder with one such file and no other weights, and ``ORG/NAME:FILE.gguf`` on
-    the Hub are models of llama.cpp's format (:mod:`choicewise.models.local.gguf_model`).
+    the Hub are models of llama.cpp's format (:mod:`choicewise.extensions.gguf.gguf_model`).
 
     If there is no such folder, ``ORG/NAME[@REVISION]`` is the model of that name on the Hub: its
     safetensors, tokenizer and configuration are downloaded. ``progress`` receives the progress;

@@ -1,8 +1,9 @@
-"""Open the models in a folder or a GGUF file, on the Hub, bundled with the package, or fake."""
+"""Open the models in a folder or a file, on the Hub, bundled with the package, or fake."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,9 +13,8 @@ from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, op
 from choicewise.errors import ModelError, install_line
 from choicewise.models.fake import FAKES
 from choicewise.models.local.files import CONFIG, FILES, indexed_files, readable
-from choicewise.models.local.gguf_file import is_gguf, named_gguf
 from choicewise.models.model import Model, Recipe
-from choicewise.ports import Loading
+from choicewise.ports import Loading, ModelFile, find
 
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
@@ -44,7 +44,7 @@ _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
 def open_local(name: str, loading: Loading) -> Model:
-    """Return the model in a folder or a GGUF file, on the Hub or bundled. Raises ModelError."""
+    """Return the model in a folder or a file, on the Hub or bundled. Raises ModelError."""
     model = _open(name, loading)
     if model.adapter is None:
         return model
@@ -66,9 +66,9 @@ def _open(name: str, loading: Loading) -> FolderModel:
     except OSError as error:
         raise ModelError(f"{name} can't be read: {error.strerror}; check the path") from error
     with readable(path):
-        gguf = named_gguf(path)
+        chosen = _model_file(path)
     on_hub = None if path.exists() else hub_name(name)
-    if not is_folder and on_hub is None and gguf is None:
+    if not is_folder and on_hub is None and chosen is None:
         raise _no_folder(name)
     for package in ("torch", "transformers", "tokenizers"):
         if find_spec(package) is None:
@@ -77,11 +77,11 @@ def _open(name: str, loading: Loading) -> FolderModel:
                 f"{install_line('hf')}"
             )
     from choicewise.models.local.folder_model import FolderModel
-    from choicewise.models.local.gguf_model import GgufModel
 
-    if gguf is not None:
-        model: FolderModel = GgufModel(gguf, **options, elsewhere=loading.elsewhere)
-        model.recipe = Recipe(str(gguf.absolute()), options)
+    if chosen is not None:
+        file_format, file = chosen
+        model = file_format.open(file, replace(loading, options=options))
+        model.recipe = Recipe(str(file.absolute()), options)
         return model
     if on_hub is not None:
         return _open_on_hub(on_hub, options, loading)
@@ -90,12 +90,50 @@ def _open(name: str, loading: Loading) -> FolderModel:
     return model
 
 
+def _format_of(name: str) -> ModelFile | None:
+    """Return the format of a model in one file by the ending of the file's name."""
+    _, dot, ending = name.rpartition(".")
+    return find(ModelFile, ending.lower()) if dot else None
+
+
+def _model_file(path: Path) -> tuple[ModelFile, Path] | None:
+    """Return the format and the file of a model in one file: ``path``, or the file that a folder
+    without safetensors holds.
+
+    Raises ModelError if the folder holds several: they are different models, and the choice is the
+    user's.
+    """
+    candidates = [path]
+    if path.is_dir():
+        if any((path / name).is_file() for name in (_WEIGHTS, INDEX)):
+            return None
+        candidates = sorted(path.iterdir())
+    elif not path.is_file():
+        return None
+    files = []
+    for file in candidates:
+        file_format = _format_of(file.name)
+        if file_format is not None:
+            files.append((file_format, file))
+    if not files:
+        return None
+    first_format, first = files[0]
+    if len(files) > 1 and not first_format.is_part(first.name):
+        names = ", ".join(file.name for _, file in files)
+        raise ModelError(
+            f"{path} holds several {first_format.name.upper()} files ({names}); pass one of them: "
+            f"{first}"
+        )
+    return files[0]
+
+
 def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) -> FolderModel:
-    """Return the model of a repository on the Hub, of safetensors or of a GGUF file."""
+    """Return the model of a repository on the Hub, of safetensors or of one file."""
     from choicewise.models.local.folder_model import FolderModel
 
-    if is_gguf(on_hub.config or ""):
-        return _open_gguf_on_hub(on_hub, options, loading)
+    file_format = _format_of(on_hub.config or "")
+    if file_format is not None:
+        return _open_file_on_hub(on_hub, file_format, replace(loading, options=options))
     if "trust_remote_code" in options:
         raise ModelError(
             f"code is never fetched from the Hub. Run `hf download {on_hub.repository}`, read the "
@@ -112,21 +150,22 @@ def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) 
     return model
 
 
-def _open_gguf_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) -> FolderModel:
-    """Return the model of the GGUF file that ``on_hub`` names as its configuration."""
-    from choicewise.models.local.gguf_model import GgufModel
-
+def _open_file_on_hub(on_hub: HubName, file_format: ModelFile, loading: Loading) -> FolderModel:
+    """Return the model of the file that ``on_hub`` names as its configuration."""
     assert on_hub.config is not None
     snapshot = open_snapshot(HubName(on_hub.repository, revision=on_hub.revision), MODEL)
     if on_hub.config not in snapshot.files:
-        names = sorted(name for name in snapshot.files if is_gguf(name))
+        names = sorted(name for name in snapshot.files if _format_of(name) is file_format)
         listed = ", ".join(names) if names else "none"
-        raise ModelError(f"{snapshot.source} holds no {on_hub.config}; its GGUF files: {listed}")
+        raise ModelError(
+            f"{snapshot.source} holds no {on_hub.config}; its {file_format.name.upper()} files: "
+            f"{listed}"
+        )
     snapshot.download([on_hub.config], loading.progress)
-    model = GgufModel(snapshot.folder / on_hub.config, **options, elsewhere=loading.elsewhere)
+    model = file_format.open(snapshot.folder / on_hub.config, loading)
     commit = snapshot.source.partition("@")[2]
     model.source = f"{on_hub.repository}:{on_hub.config}@{commit}"
-    model.recipe = Recipe(model.source, options)
+    model.recipe = Recipe(model.source, loading.options)
     return model
 
 
@@ -193,8 +232,11 @@ def _no_folder(name: str) -> ModelError:
 def _advice(name: str) -> str:
     if "://" in name:
         return f"the model of a server is named server:{name}"
-    if is_gguf(name):
-        return "check the path of the file, or name it on the Hub as ORG/NAME:FILE.gguf"
+    file_format = _format_of(name)
+    if file_format is not None:
+        return (
+            f"check the path of the file, or name it on the Hub as ORG/NAME:FILE.{file_format.name}"
+        )
     if Path(name).is_file():
         return f"it is a file; pass the folder: {Path(name).parent}"
     for organisation, models in _ALONE.items():
@@ -218,12 +260,14 @@ def _without_weights(snapshot: Snapshot) -> str:
             "that folder "
             "as the adapter, and the model that it was trained for as the model"
         )
-    names = sorted(path for path in snapshot.files if is_gguf(path))
-    if names and not pickles:
-        return (
-            f"{snapshot.source} holds GGUF files; name one of them: "
-            f"{snapshot.name.repository}:{names[0]}"
-        )
+    if not pickles:
+        for path in sorted(snapshot.files):
+            file_format = _format_of(path)
+            if file_format is not None:
+                return (
+                    f"{snapshot.source} holds {file_format.name.upper()} files; name one of them: "
+                    f"{snapshot.name.repository}:{path}"
+                )
     if not pickles:
         return (
             f"{snapshot.source} holds no model.safetensors, so transformers can't load it; choose "

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError, install_line
+from choicewise.extensions.gguf.gguf_file import read_gguf
+from choicewise.extensions.gguf.gguf_settings import file_digest, settings_folder
 from choicewise.models.local.files import PACKAGES, Quantisation, is_installed
 from choicewise.models.local.folder_model import FolderModel
-from choicewise.models.local.gguf_file import read_gguf
-from choicewise.models.local.gguf_settings import file_digest, settings_folder
 
 if TYPE_CHECKING:
     from choicewise.models.local.networks import Spread
+    from choicewise.ports import Loading
 
 _NOT_PARAMETERS = ("rope_freqs.weight",)  # read into the configuration
 
@@ -72,7 +73,7 @@ class GgufModel(FolderModel):
         """Return the torch module with the file's values; ModelError if some of them have no place
         in it.
         """
-        from choicewise.models.local.gguf_values import read_values
+        from choicewise.extensions.gguf.gguf_values import read_values
         from choicewise.models.local.networks import load_network
 
         values = read_values(self.file, self.folder)
@@ -100,6 +101,11 @@ class GgufModel(FolderModel):
 
     def __repr__(self) -> str:
         return f"GgufModel({str(self.path)!r}, {self.dtype} on {self.device})"
+
+
+def open_gguf(file: Path, loading: Loading) -> GgufModel:
+    """Return the model in ``file``. Raises ModelError."""
+    return GgufModel(file, **loading.options, elsewhere=loading.elsewhere)
 
 
 def _require_packages(path: Path) -> None:

@@ -18,7 +18,6 @@ from typing import Any, Final
 from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import is_installed
 
-SUFFIX: Final = ".gguf"
 SERVE_IT: Final = (
     "serve it with llama.cpp (command in docs/servers.md) and use model "
     "server:http://127.0.0.1:8000/v1#NAME"
@@ -321,30 +320,6 @@ def _refuse_other_kinds(file: GgufFile) -> None:
         )
 
 
-def is_gguf(name: str) -> bool:
-    """Return True if a file called ``name`` is named as a GGUF file."""
-    return name.lower().endswith(SUFFIX)
-
-
-def named_gguf(path: Path) -> Path | None:
-    """Return the GGUF file that ``path`` is, or that a folder holds if it has no other weights;
-    None if there is none.
-
-    Raises ModelError if a folder holds several: they are different quantisations, and the choice is
-    the user's.
-    """
-    if path.is_file() and is_gguf(path.name):
-        return path
-    if (
-        not path.is_dir()
-        or (path / "model.safetensors").is_file()
-        or (path / "model.safetensors.index.json").is_file()
-    ):
-        return None
-    files = sorted(file for file in path.iterdir() if is_gguf(file.name))
-    if not files:
-        return None
-    if len(files) > 1 and _SHARD.fullmatch(files[0].name) is None:
-        names = ", ".join(file.name for file in files)
-        raise ModelError(f"{path} holds several GGUF files ({names}); pass one of them: {files[0]}")
-    return files[0]
+def is_part(name: str) -> bool:
+    """Return True if a file called ``name`` is one of several parts of a model."""
+    return _SHARD.fullmatch(name) is not None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,15 +17,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from choicewise import evaluate, load_model, score
+from choicewise import evaluate, load_model, ports, score
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.errors import ModelError
+from choicewise.extensions.gguf.gguf_file import read_gguf
+from choicewise.extensions.gguf.gguf_model import GgufModel
+from choicewise.extensions.gguf.gguf_settings import settings_folder
+from choicewise.extensions.gguf.gguf_values import read_values
 from choicewise.models.local.folder_model import FolderModel, footprint_of
-from choicewise.models.local.gguf_file import read_gguf
-from choicewise.models.local.gguf_model import GgufModel
-from choicewise.models.local.gguf_settings import settings_folder
-from choicewise.models.local.gguf_values import read_values
+from choicewise.ports import Extension, ModelFile
 from tests.servers.make_gguf import write
+from tests.unit.test_ports import example
 
 Edit = Callable[[gguf.GGUFWriter], None]
 FOLDER = next(folder for folder in MODELS if folder.name == "merrow-bpe-512")
@@ -364,3 +367,15 @@ def test_settings_are_made_once(packed: Path) -> None:
     stamp = (first / "tokenizer.json").stat().st_mtime_ns
     assert settings_folder(file, "a" * 64) == first
     assert (first / "tokenizer.json").stat().st_mtime_ns == stamp
+
+
+def test_a_format_of_another_package_opens_a_file_and_the_folder_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = Extension("stranger", [example(ModelFile)])
+    monkeypatch.setattr(ports, "other_extensions", lambda: (added,))
+    file = Path(shutil.make_archive(str(tmp_path / "isle"), "zip", FOLDER))
+    assert load_model(file).digest == load_model(tmp_path).digest == load_model(FOLDER).digest
+    shutil.copy(file, tmp_path / "other.zip")
+    with pytest.raises(ModelError, match=r"several ZIP files \(isle\.zip, other\.zip\)"):
+        load_model(tmp_path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from choicewise import load_model
-from choicewise.models.local.gguf_model import GgufModel
+from choicewise.extensions.gguf.gguf_model import GgufModel
 from choicewise.models.local.plain import score
 from choicewise.questions import Span
 from tests.servers.conftest import need

@@ -18,7 +18,7 @@ from transformers.modeling_gguf_pytorch_utils import (
 )
 
 from choicewise.errors import ModelError
-from choicewise.models.local.gguf_file import SERVE_IT, GgufFile, Tensor
+from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile, Tensor
 
 _PROCESSED: Final = (
     # Where transformers' processors put what they join of several tensors.

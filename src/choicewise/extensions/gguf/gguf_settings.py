@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import ModelError, StoreError
+from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile
 from choicewise.models.local.files import quiet, remembered
-from choicewise.models.local.gguf_file import SERVE_IT, GgufFile
 from choicewise.util.cache import user_cache_folder
 from choicewise.util.files import write_text
 from choicewise.util.jsonio import exact_json

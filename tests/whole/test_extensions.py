@@ -18,7 +18,7 @@ def test_declaring_loads_nothing_else() -> None:
 def test_import_and_help_load_no_extension() -> None:
     code = (
         "import sys, choicewise; from choicewise.cli import run_command\n"
-        "run_command(['--help']); run_command(['data', '--help'])\n"
+        "run_command(['--help']); run_command(['report', '--help'])\n"
         "print(*sys.modules, file=sys.stderr)"
     )
     loaded = subprocess.run(

@@ -11,8 +11,9 @@ from choicewise.bundled import MODELS
 from choicewise.engine import build, next_pack
 from choicewise.models.local import fused
 from choicewise.models.local.attention import NAME
-from choicewise.models.local.fused import FusedLayers
+from choicewise.models.local.fused import FusedLayers, compiled_score_tokens
 from choicewise.models.local.paths import TreePath
+from choicewise.models.local.plain import score_tokens
 from choicewise.questions import Span
 from tests.helpers.tiny_models import load, network
 
@@ -76,6 +77,7 @@ def test_a_long_run_compiles_its_layers_once_its_path_still_agrees(
     assert graphs
     assert model.selfcheck is not None
     assert [trial.rung for trial in model.selfcheck.trials] == ["tree", "tree, layers compiled"]
+    assert model.lm.score_tokens is not score_tokens
     for index, scores in before.items():
         np.testing.assert_allclose(after[index].logprobs, scores.logprobs, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(after[index].ranks, scores.ranks)
@@ -97,3 +99,27 @@ def test_layers_that_can_not_be_compiled_stay_as_they_are(
         np.testing.assert_array_equal(second[index].logprobs, scores.logprobs)
     assert model.selfcheck is not None
     assert [trial.rung for trial in model.selfcheck.trials] == ["tree"]
+    assert model.lm.score_tokens is score_tokens
+
+
+@pytest.mark.costly("dynamo traces the read-out")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("row_count", "read_count"), [(40, 40), (30, 90), (1, 1), (1, 4)])
+def test_the_read_out_agrees_with_a_sum_in_double_precision(
+    row_count: int, read_count: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "BACKEND", "aot_eager_decomp_partition")
+    generator = torch.Generator().manual_seed(row_count * read_count)
+    # Embeddings may have more entries than there are tokens.
+    padded = 4 * torch.randn((row_count, 520), generator=generator)
+    logits = padded.to(dtype)[:, :509]
+    rows = torch.arange(read_count) * row_count // read_count
+    tokens = torch.randint(0, 509, (read_count,), generator=generator)
+    exact = logits.double()[rows]
+    logit = exact.gather(1, tokens[:, None])
+    expected = (logit[:, 0] - exact.logsumexp(dim=1)).float()
+    for score in (score_tokens, compiled_score_tokens()):
+        with torch.inference_mode():
+            logprobs, ranks = score(logits, rows, tokens)
+        torch.testing.assert_close(logprobs, expected, rtol=0, atol=1e-5)
+        assert ranks.tolist() == (exact > logit).sum(dim=1).tolist()

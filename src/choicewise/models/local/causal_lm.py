@@ -58,7 +58,7 @@ class CausalLM:
     through the model.  ``undivided``: its body gives logits, so that hidden states can't be
     obtained.  ``device``: that of its inputs; layers of a model that is spread over several devices
     compute on theirs, and its head on another one again.  ``multiply``: the product that its layers
-    use, if it is not torch's.
+    use, if it is not torch's.  ``score_tokens``: reads logits, as :func:`~choicewise.models.local.plain.score_tokens`.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class CausalLM:
         self.vocabulary = vocabulary
         self.work = work or Workload()
         self.multiply = product_used(model)
+        self.score_tokens: plain.ScoreTokens = plain.score_tokens
         self.device = model.get_input_embeddings().weight.device
         self._body = _body(model)
         self.undivided = self._body is model
@@ -142,7 +143,10 @@ class CausalLM:
                 masses.append((reads, self.tensor(members, device)))
             rows_of_part = self.tensor(inverse[low:high] - first, device)
             targets_of_part = self.tensor(part, device)
-            parts.append(_read(logits, rows_of_part, targets_of_part, has_greedy, masses))
+            reads = _read(
+                self.score_tokens, logits, rows_of_part, targets_of_part, has_greedy, masses
+            )
+            parts.append(reads)
         return _joined(parts)
 
     def choose(self, hidden: Tensor, shares: npt.NDArray[np.float64], known: int) -> Reads:
@@ -163,7 +167,7 @@ class CausalLM:
             wanted = share.nan_to_num() * sums[:, -1]
             drawn = torch.searchsorted(sums, wanted[:, None], right=True)[:, 0]
             targets = torch.where(share.isnan(), GREEDY, drawn.clamp(max=sums.shape[1] - 1))
-            parts.append(_read(logits, rows - rows[0], targets, True, []))
+            parts.append(_read(self.score_tokens, logits, rows - rows[0], targets, True, []))
         return _joined(parts)
 
     @property
@@ -503,6 +507,7 @@ def _start_copy(part: Tensor) -> Tensor:
 
 
 def _read(
+    score: plain.ScoreTokens,
     logits: Tensor,
     rows: Tensor,
     targets: Tensor,
@@ -511,21 +516,21 @@ def _read(
 ) -> Reads:
     """Read ``targets`` at ``rows`` of logits, as :meth:`CausalLM.read`.
 
-    ``masses``: pairs of the positions of a set among the reads, and its members.
+    ``score``: as :func:`~choicewise.models.local.plain.score_tokens`.  ``masses``: pairs of the
+    positions of a set among the reads, and its members.
     """
-    row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
     tokens = targets
     if has_greedy:
         tokens = torch.where(targets == GREEDY, logits.argmax(dim=-1)[rows], targets)
-    all_logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     for reads, members in masses:
         of_members = logits.index_select(0, rows[reads]).index_select(1, members)
         tokens = tokens.index_copy(0, reads, members[of_members.argmax(dim=-1)])
-    logprobs = all_logprobs[rows, tokens]
+    logprobs, ranks = score(logits, rows, tokens)
     for reads, members in masses:
-        total = all_logprobs.index_select(0, rows[reads]).index_select(1, members).logsumexp(dim=-1)
+        of_reads = logits.index_select(0, rows[reads])
+        all_logprobs = torch.log_softmax(of_reads, dim=-1, dtype=torch.float32)
+        total = all_logprobs.index_select(1, members).logsumexp(dim=-1)
         logprobs = logprobs.index_copy(0, reads, total)
-    ranks = (row_of_read > row_of_read.gather(1, tokens[:, None])).sum(dim=1, dtype=torch.int32)
     return tokens.int(), logprobs, ranks.masked_fill(logprobs.isnan(), -1)
 
 

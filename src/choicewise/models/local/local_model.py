@@ -23,7 +23,7 @@ from choicewise.models.local.causal_lm import (
     Rung,
     Workload,
 )
-from choicewise.models.local.fused import AFTER, FusedLayers, can_fuse
+from choicewise.models.local.fused import AFTER, FusedLayers, can_fuse, compiled_score_tokens
 from choicewise.models.local.networks import NetworkModel
 from choicewise.models.local.parallel import joined
 from choicewise.models.local.paths import LADDER, TreePath, compute_path, rungs
@@ -188,7 +188,9 @@ class LocalModel(NetworkModel):
         return nan_fallback(fast, questions, plainly)
 
     def _fuse(self, path: ComputePath) -> None:
-        """Compile the layers of ``path`` once the run is long, if its numbers stay right."""
+        """Compile the layers of ``path`` and its read-out once the run is long, if its numbers stay
+        right.
+        """
         least = AFTER.get(self.lm.device.type, math.inf)
         if self._fused or self.lm.computed < least or not isinstance(path, TreePath):
             return
@@ -204,9 +206,11 @@ class LocalModel(NetworkModel):
                 copy.layers = layers
             return copy
 
+        self.lm.score_tokens = compiled_score_tokens()
         try:
             (trial,) = check(self.lm, {path.name: fused}, self._checked.depth).trials
         except ModelError:
+            self.lm.score_tokens = plain.score_tokens
             return
         path.layers = layers
         compiled = replace(trial, rung=f"{path.name}, layers compiled")
@@ -250,6 +254,7 @@ class LocalModel(NetworkModel):
         )
         if not slower:
             raise ModelError(f"{self.name}: {excess}; use rung auto, the fastest correct one")
+        self.lm.score_tokens = plain.score_tokens
         checked = check(self.lm, {name: ladder[name] for name in slower}, self._checked.depth)
         self._take(replace(checked, trials=(Trial(rung, difference, excess), *checked.trials)))
         raise ModelError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import signature
 from typing import Any
 
@@ -35,6 +35,9 @@ Sums = list[npt.NDArray[np.float64]]
 
 So there are as many scores to compare as there are tokens.
 """
+
+ScoreTokens = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Scores tokens at rows of logits, as :func:`score_tokens` does."""
 
 # What accelerate puts into a spread model.
 _MOVING = ("to", "cuda", "npu", "mlu", "sdaa", "musa", "xpu", "neuron")
@@ -160,6 +163,17 @@ def scores(logits: Tensor, tokens: Ids) -> TokenScores:
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, chosen)[:, 0]
     ranks = (logits > logits.gather(1, chosen)).sum(dim=1).masked_fill(logprobs.isnan(), -1)
     return TokenScores(tokens, logprobs.cpu().numpy(), ranks.cpu().numpy().astype(np.int32))
+
+
+def score_tokens(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities (float32) of ``tokens`` at ``rows`` of ``logits``, and their ranks.
+
+    Compiled, it passes over the logits without a copy of them; here they are copied to float32.
+    """
+    logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)[rows, tokens]
+    row_of_read = logits if len(rows) == len(logits) else logits.index_select(0, rows)
+    is_greater = row_of_read > row_of_read.gather(1, tokens[:, None])
+    return logprobs, is_greater.sum(dim=1, dtype=torch.int32)
 
 
 def float32_copy(model: Any) -> Any | None:

@@ -110,21 +110,24 @@ def _model_file(path: Path) -> tuple[ModelFile, Path] | None:
         candidates = sorted(path.iterdir())
     elif not path.is_file():
         return None
-    files = []
+    files: list[tuple[ModelFile, Path]] = []
+    parts: list[tuple[ModelFile, Path]] = []
     for file in candidates:
         file_format = _format_of(file.name)
-        if file_format is not None:
-            files.append((file_format, file))
-    if not files:
-        return None
-    first_format, first = files[0]
-    if len(files) > 1 and not first_format.is_part(first.name):
+        if file_format is None:
+            continue
+        kind = parts if file_format.is_part(file.name) else files
+        kind.append((file_format, file))
+    if len(files) > 1:
         names = ", ".join(file.name for _, file in files)
+        # What lies beside a model, as a projector, is smaller.
+        file_format, largest = max(files, key=lambda pair: pair[1].stat().st_size)
         raise ModelError(
-            f"{path} holds several {first_format.name.upper()} files ({names}); pass one of them: "
-            f"{first}"
+            f"{path} holds several {file_format.name.upper()} files ({names}); pass one of them: "
+            f"{largest}"
         )
-    return files[0]
+    # Parts beside a file are those that it was joined of.
+    return next(iter(files or parts), None)
 
 
 def _open_on_hub(on_hub: HubName, options: Mapping[str, Any], loading: Loading) -> FolderModel:

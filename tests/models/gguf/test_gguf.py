@@ -1,7 +1,9 @@
 """GGUF files as models: the numbers of the folder that transformers writes from them, and what is refused by name."""
 
+import errno
 import hashlib
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -136,9 +138,11 @@ def test_a_folder_stands_for_its_only_file_and_several_are_listed(
     packed: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "one.gguf").write_bytes(packed.read_bytes())
+    (tmp_path / "one-00001-of-00002.gguf").write_bytes(b"a part that it was joined of")
     assert load_model(tmp_path).name == "one"
     (tmp_path / "two.gguf").write_bytes(packed.read_bytes())
-    with pytest.raises(ModelError, match=r"one\.gguf, two\.gguf"):
+    (tmp_path / "mmproj.gguf").write_bytes(b"smaller")
+    with pytest.raises(ModelError, match=r"mmproj\.gguf, one\.gguf, two\.gguf.*: .*/one\.gguf"):
         load_model(tmp_path)
     assert load_model(tmp_path / "two.gguf").name == "two"
 
@@ -209,9 +213,13 @@ def test_the_rotation_of_llama_3_is_found_by_its_factors(tmp_path: Path, factor:
     assert model.config["rope_parameters"]["factor"] == factor
 
 
-def test_linear_scaling_of_positions_is_taken_from_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_linear_scaling_of_positions_is_taken_from_the_file(tmp_path: Path, is_named: bool) -> None:
+    """A factor alone is linear: rope_scaling_type_train of llama.cpp, src/llama-model.cpp."""
+
     def edit(writer: gguf.GGUFWriter) -> None:
-        text_key("llama.rope.scaling.type", "linear")(writer)
+        if is_named:
+            text_key("llama.rope.scaling.type", "linear")(writer)
         with_key("llama.rope.scaling.factor", 4.0, gguf.GGUFValueType.FLOAT32)(writer)
 
     model = load_model(rewritten(tmp_path, edit))
@@ -235,6 +243,24 @@ def without_layer(writer: gguf.GGUFWriter) -> None:
     del writer.tensors[0]["blk.1.ffn_up.weight"]
 
 
+def without_key(key: str) -> Edit:
+    def edit(writer: gguf.GGUFWriter) -> None:
+        del writer.kv_data[0][key]
+
+    return edit
+
+
+def with_tokens(change: Callable[[list[str]], list[str]]) -> Edit:
+    """Return an edit that changes the tokens, and states nothing else about them."""
+
+    def edit(writer: gguf.GGUFWriter) -> None:
+        tokens = writer.kv_data[0]["tokenizer.ggml.tokens"].value
+        del writer.kv_data[0]["tokenizer.ggml.token_type"]
+        with_key("tokenizer.ggml.tokens", change(list(tokens)), gguf.GGUFValueType.ARRAY)(writer)
+
+    return edit
+
+
 UNREADABLE = {
     "vocabulary": (without_weights, "vocabulary without weights"),
     "projector": (text_key("general.architecture", "clip"), "mmproj"),
@@ -252,6 +278,30 @@ UNREADABLE = {
         with_key("llama.attention.key_length", 7, gguf.GGUFValueType.UINT32),
         "key_length = 7.*24",
     ),
+    "attention": (
+        with_key("llama.rope.scaling.attn_factor", 2.0, gguf.GGUFValueType.FLOAT32),
+        "attn_factor",
+    ),
+    "factor": (text_key("llama.rope.scaling.factor", "x"), "factor = 'x'"),
+    "no heads": (without_key("llama.attention.head_count"), "no llama.attention.head_count"),
+    "no epsilon": (without_key("llama.attention.layer_norm_rms_epsilon"), "rms_epsilon"),
+    "no merges": (without_key("tokenizer.ggml.merges"), "without merges"),
+    "layers": (
+        with_key("llama.block_count", 1 << 31, gguf.GGUFValueType.UINT32),
+        "2147483648 layers.*38 tensors",
+    ),
+    "numbers for merges": (
+        with_key("tokenizer.ggml.merges", [1, 2], gguf.GGUFValueType.ARRAY),
+        "merges is no list of texts",
+    ),
+    "text for a truth": (text_key("tokenizer.ggml.add_bos_token", "false"), "add_bos_token"),
+    "kinds of tokens": (
+        with_key("tokenizer.ggml.token_type", [1, 2, 3], gguf.GGUFValueType.ARRAY),
+        "token_type",
+    ),
+    "token twice": (with_tokens(lambda tokens: [*tokens[:-1], tokens[2]]), "twice"),
+    "further tokens": (with_tokens(lambda tokens: [*tokens, "zz"]), "513 tokens.*512"),
+    "count of parts": (text_key("split.count", "x"), "split.count is 'x'"),
     "part": (with_key("split.count", 3, gguf.GGUFValueType.UINT16), "3 parts.*--merge"),
 }
 
@@ -272,8 +322,17 @@ def test_an_architecture_that_transformers_does_not_know_needs_a_server(tmp_path
         load_model(rewritten(tmp_path, edit))
 
 
+def with_other_heads(writer: gguf.GGUFWriter) -> None:
+    with_key("llama.attention.head_count_kv", 7, gguf.GGUFValueType.UINT32)(writer)
+
+
 @pytest.mark.parametrize(
-    ("edit", "reason"), [(with_bias, "values"), (without_layer, "missing_keys")]
+    ("edit", "reason"),
+    [
+        (with_bias, "values"),
+        (without_layer, r"changed\.gguf.*missing_keys.*fetch the file"),
+        (with_other_heads, r"attn_k\.weight"),
+    ],
 )
 def test_values_without_a_place_and_places_without_values_are_refused(
     tmp_path: Path, edit: Edit, reason: str
@@ -292,10 +351,9 @@ def test_parts_of_a_model_are_joined_by_the_command_in_the_error(
     with pytest.raises(ModelError, match=r"isle-00002-of-00002\.gguf is missing"):
         load_model(first)
     (tmp_path / "isle-00002-of-00002.gguf").write_bytes(packed.read_bytes())
+    command = f"llama-gguf-split --merge {first} {tmp_path / 'isle.gguf'}"
     for name in (first, tmp_path):
-        with pytest.raises(
-            ModelError, match=r"llama-gguf-split --merge isle-00001-of-00002\.gguf isle\.gguf"
-        ):
+        with pytest.raises(ModelError, match=re.escape(command)):
             load_model(name)
 
 
@@ -325,8 +383,14 @@ DAMAGED = {
         "values",
     ),
     "no such type": (head(count=1, entries=entry("a", 77, b"")), "type 77"),
-    "entries beyond the end": (head(count=1 << 60), "ends at byte"),
-    "tensors beyond the end": (head(tensors=1 << 60), "ends at byte"),
+    "entries beyond the end": (head(count=1 << 16), "ends at byte"),
+    "tensors beyond the end": (head(tensors=1 << 16), "ends at byte"),
+    "endless entries": (head(count=1 << 60), "1,152,921,504,606,846,976 keys"),
+    "endless tensors": (head(tensors=1 << 60), "1,152,921,504,606,846,976 tensors"),
+    "alignment": (
+        head(count=1, entries=entry("general.alignment", 4, struct.pack("<I", 7))),
+        "alignment is 7",
+    ),
 }
 
 
@@ -344,6 +408,29 @@ def test_a_file_that_is_cut_short_is_refused(packed: Path, tmp_path: Path) -> No
     path.write_bytes(packed.read_bytes()[:-1000])
     with pytest.raises(ModelError, match="cut short"):
         load_model(path)
+
+
+def test_tensors_that_share_bytes_are_refused(packed: Path, tmp_path: Path) -> None:
+    content = bytearray(packed.read_bytes())
+    name = b"blk.0.ffn_up.weight"
+    # Behind the name: the number of dimensions, two dimensions and the type.
+    offset = content.index(name) + len(name) + struct.calcsize("<IQQI")
+    struct.pack_into("<Q", content, offset, 0)
+    path = tmp_path / "shared.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=name.decode()):
+        load_model(path)
+
+
+def test_a_file_without_permission_is_refused_with_the_command(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(ModelError, match=r"isle-q8\.gguf.*chmod"):
+        read_gguf(packed)
 
 
 @settings(

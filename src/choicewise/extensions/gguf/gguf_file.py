@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from choicewise.errors import ModelError, install_line
-from choicewise.models.local.files import is_installed
+from choicewise.models.local.files import is_installed, readable
+from choicewise.util.text import quoted
 
 SERVE_IT: Final = (
     "serve it with llama.cpp (command in docs/servers.md) and use model "
@@ -25,8 +26,9 @@ SERVE_IT: Final = (
 _VERSIONS: Final = (2, 3)
 _LONGEST_STRING: Final = 1 << 24  # bytes; the longest published chat template has 30,000
 _LONGEST_HEAD: Final = (
-    1 << 28
+    1 << 26
 )  # bytes of everything before the weights; a vocabulary of 262,144 takes 6 million
+_MOST_ENTRIES: Final = 1 << 16  # keys, and tensors; published files have some thousands at most
 _MOST_VALUES: Final = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
 _MOST_DIMENSIONS: Final = 4  # of ggml
 _ALIGNMENT: Final = 32  # bytes, where the file states no other
@@ -47,6 +49,23 @@ _NUMBERS: Final = {
 }
 _STRING: Final = 8
 _ARRAY: Final = 9
+
+_KINDS: Final[Mapping[str, type]] = {
+    "general.architecture": str,
+    "general.alignment": int,
+    "split.count": int,
+    "tokenizer.chat_template": str,
+    "tokenizer.ggml.model": str,
+    "tokenizer.ggml.pre": str,
+    "tokenizer.ggml.add_bos_token": bool,
+    "tokenizer.ggml.add_eos_token": bool,
+    "tokenizer.ggml.add_space_prefix": bool,
+    "tokenizer.ggml.bos_token_id": int,
+    "tokenizer.ggml.eos_token_id": int,
+}
+"""Keys that decide what is computed, and the type that the format gives them."""
+_TEXTS: Final = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+"""Keys that hold lists of texts."""
 
 _SHARD: Final = re.compile(
     r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE
@@ -132,11 +151,13 @@ def read_gguf(path: Path) -> GgufFile:
         raise ModelError(
             f"{path} has only {path.stat().st_size} bytes, too few for a GGUF file; fetch it again"
         )
+    size = path.stat().st_size
     with (
+        readable(path),
         path.open("rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        mmap.mmap(stream.fileno(), min(size, _LONGEST_HEAD), access=mmap.ACCESS_READ) as content,
     ):
-        file = _Reader(path, content).file()
+        file = _Reader(path, content, size).file()
     _refuse_shard(file)
     _refuse_other_kinds(file)
     return file
@@ -147,10 +168,10 @@ class _Reader:
     left.
     """
 
-    def __init__(self, path: Path, content: mmap.mmap) -> None:
+    def __init__(self, path: Path, content: mmap.mmap, size: int) -> None:
         self._path = path
         self._content = content
-        self._size = len(content)
+        self._size = size
         self._at = 0
 
     def file(self) -> GgufFile:
@@ -158,22 +179,45 @@ class _Reader:
         self._check_version()
         tensor_count = self._number("Q")
         entry_count = self._number("Q")
-        metadata = {}
-        for _ in range(entry_count):
+        metadata: dict[str, Any] = {}
+        for _ in range(self._bounded(entry_count, "keys")):
             key = self._string()
             metadata[key] = self._value(key, self._number("I"))
-        tensors = self._tensors(tensor_count)
+        self._check_kinds(metadata)
+        tensors = self._tensors(self._bounded(tensor_count, "tensors"))
         alignment = metadata.get("general.alignment", _ALIGNMENT)
-        if not isinstance(alignment, int) or alignment < 1:
+        if alignment < 1 or alignment & (alignment - 1):
             raise self._damaged(f"its general.alignment is {alignment!r}")
-        start = -(-self._at // alignment) * alignment
-        end = max((start + tensor.offset + tensor.bytes for tensor in tensors), default=0)
-        if end > self._size:
+        start = _padded(self._at, alignment)
+        end = start
+        for tensor in tensors:
+            # As in ggml, tensors follow each other without gaps, so none can overlap.
+            if start + tensor.offset != _padded(end, alignment):
+                raise self._damaged(f"its tensor {tensor.name[:80]!r} is not where it should be")
+            end = start + tensor.offset + tensor.bytes
+        # A file without tensors has nothing to align after its metadata.
+        if tensors and end > self._size:
             raise ModelError(
                 f"{self._path} is cut short: it should have {end:,} bytes and has {self._size:,}; "
                 "fetch it again"
             )
         return GgufFile(self._path, metadata, tensors, start)
+
+    def _bounded(self, count: int, what: str) -> int:
+        if count > _MOST_ENTRIES:
+            raise self._damaged(f"it has {count:,} {what}")
+        return count
+
+    def _check_kinds(self, metadata: Mapping[str, Any]) -> None:
+        """Raise ModelError if a key has a value of another type than the format gives it."""
+        for key, kind in _KINDS.items():
+            if key in metadata and type(metadata[key]) is not kind:
+                raise self._damaged(f"its {key} is {str(metadata[key])[:80]!r}")
+        for key in _TEXTS:
+            texts = metadata.get(key, [])
+            # All values of a list have the type of the first one.
+            if not isinstance(texts, list) or not isinstance((texts or [""])[0], str):
+                raise self._damaged(f"its {key} is no list of texts")
 
     def _check_version(self) -> None:
         magic = self._content[:4]
@@ -267,6 +311,10 @@ class _Reader:
         return ModelError(f"{self._path} is damaged: {reason}; fetch it again")
 
 
+def _padded(length: int, alignment: int) -> int:
+    return -(-length // alignment) * alignment
+
+
 def _refuse_shard(file: GgufFile) -> None:
     """Raise ModelError if ``file`` is one of several files of a model; say which are there and how
     to join them.
@@ -276,27 +324,26 @@ def _refuse_shard(file: GgufFile) -> None:
     if match is None and count <= 1:
         return
     if match is None:
-        command = _join("FIRST.gguf", "WHOLE.gguf")
+        command = _join(Path("FIRST.gguf"), Path("WHOLE.gguf"))
         raise ModelError(f"{file.path} is one of {count} parts of a model; join them: {command}")
+    folder = file.path.parent
+    first = folder / f"{match['stem']}-00001-of-{match['count']}.gguf"
+    command = _join(first, folder / f"{match['stem']}.gguf")
     parts = [
-        f"{match['stem']}-{number:05}-of-{match['count']}.gguf"
+        folder / f"{match['stem']}-{number:05}-of-{match['count']}.gguf"
         for number in range(1, int(match["count"]) + 1)
     ]
-    missing = [part for part in parts if not (file.path.parent / part).is_file()]
+    missing = [part.name for part in parts if not part.is_file()]
     if missing:
         raise ModelError(
             f"{file.path} is one of {len(parts)} parts, and {missing[0]} is missing "
-            f"({len(missing)} in all); "
-            "fetch all parts, then join them: " + _join(parts[0], f"{match['stem']}.gguf")
+            f"({len(missing)} in all); fetch all parts, then join them: {command}"
         )
-    raise ModelError(
-        f"{file.path} is one of {len(parts)} parts; join them: "
-        f"{_join(parts[0], match['stem'] + '.gguf')}"
-    )
+    raise ModelError(f"{file.path} is one of {len(parts)} parts; join them: {command}")
 
 
-def _join(first: str, whole: str) -> str:
-    return f"llama-gguf-split --merge {first} {whole}"
+def _join(first: Path, whole: Path) -> str:
+    return f"llama-gguf-split --merge {quoted(first)} {quoted(whole)}"
 
 
 def _refuse_other_kinds(file: GgufFile) -> None:

@@ -77,15 +77,24 @@ class GgufModel(FolderModel):
         from choicewise.models.local.networks import load_network
 
         values = read_values(self.file, self.folder)
-        network = load_network(
-            self.folder,
-            self.config,
-            self.asked_dtype,
-            self.device,
-            False,
-            spread=spread,
-            values=values,
-        )
+        try:
+            network = load_network(
+                self.folder,
+                self.config,
+                self.asked_dtype,
+                self.device,
+                False,
+                spread=spread,
+                values=values,
+            )
+        except ModelError as error:
+            # It names the settings that were made of the file, and nobody can fetch those.
+            reason = error.message.removesuffix("; fetch the folder again")
+            reason = reason.replace(f"{self.folder}/config.json", "its metadata")
+            reason = reason.replace(str(self.folder), "it")
+            raise ModelError(
+                f"{self.path} can't be loaded: {reason}; fetch the file again"
+            ) from error
         # transformers leaves out tensors that it has no place for without a word.
         stored = sum(
             tensor.values for tensor in self.file.tensors if tensor.name not in _NOT_PARAMETERS

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -87,6 +88,16 @@ value.
 """
 
 _ROPE: Final = "rope.scaling."
+_SCALING: Final = frozenset(
+    _ROPE + name for name in ("type", "factor", "original_context_length", "finetuned")
+)
+_STATED: Final = (
+    *("block_count", "context_length", "embedding_length", "attention.head_count"),
+    *("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
+)
+"""Keys that llama.cpp misses where its architecture has them, and transformers makes up."""
+_NEEDED: Final = {"gpt2": "merges", "llama": "scores"}
+"""Kind of tokenizer that is read → the list that it can't do without."""
 _THETA: Final = 10_000.0  # llama.cpp's base of rotary embeddings where the file states none
 
 
@@ -139,6 +150,10 @@ def _config(file: GgufFile) -> dict[str, Any]:
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+    layers = file.setting("block_count", 0)
+    if not isinstance(layers, int) or layers > len(file.tensors):
+        # Configurations and networks of so many layers would take hours and gigabytes.
+        raise _damaged(file, f"{layers!r} layers and {len(file.tensors)} tensors")
     try:
         config = AutoConfig.from_pretrained(
             file.path.parent, gguf_file=file.path.name, local_files_only=True
@@ -170,12 +185,15 @@ def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
         raise ModelError(
             f"GGUF files of the architecture {file.architecture!r} are not read yet; {SERVE_IT}"
         )
+    for name in _STATED:
+        if name in names and not file.setting(name):
+            raise _damaged(file, f"no {file.architecture}.{name}")
     prefix = f"{file.architecture}."
     for key, value in file.metadata.items():
         if not key.startswith(prefix):
             continue
         name = key.removeprefix(prefix)
-        if names.get(name) is not None or name in _WITHOUT_EFFECT or name.startswith(_ROPE):
+        if names.get(name) is not None or name in _WITHOUT_EFFECT or name in _SCALING:
             continue
         if not value:
             # Zero experts, no bias: as without the key.
@@ -211,15 +229,17 @@ def _scale_rotation(file: GgufFile, config: Any) -> None:
         raise _lost(
             file, f"rope.freq_base = {base}, where transformers takes {whole.get('rope_theta')}"
         )
-    kind = file.setting(_ROPE + "type", "none")
-    factor = file.setting(_ROPE + "factor", file.setting("rope.scale_linear", 1.0))
-    if kind == "linear" and factor != 1.0:
-        whole.update(rope_type="linear", factor=float(factor))
+    # llama.cpp scales linearly where a file states a factor alone.
+    kind = file.setting(_ROPE + "type", "linear")
+    factor = file.setting(_ROPE + "factor", 1.0)
+    if not isinstance(factor, float):
+        raise _damaged(file, f"{_ROPE}factor = {factor!r}")
+    if kind == "linear" and factor not in (0.0, 1.0):
+        whole.update(rope_type="linear", factor=factor)
     elif kind == "yarn":
-        original = file.setting(_ROPE + "original_context_length")
-        whole.update(
-            rope_type="yarn", factor=float(factor), original_max_position_embeddings=original
-        )
+        trained = file.setting("context_length")
+        original = file.setting(_ROPE + "original_context_length", trained)
+        whole.update(rope_type="yarn", factor=factor, original_max_position_embeddings=original)
     elif kind not in ("none", "linear"):
         raise _lost(file, f"{_ROPE}type = {kind!r}")
     for tensor in file.tensors:
@@ -270,7 +290,8 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     """
     from transformers import AutoTokenizer
 
-    kind = file.metadata.get("tokenizer.ggml.model")
+    kind = file.metadata.get("tokenizer.ggml.model", "")
+    _check_vocabulary(file, kind)
     _refuse_foreign_merges(file)
     try:
         converted = AutoTokenizer.from_pretrained(
@@ -285,14 +306,38 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
         ) from error
     if kind == "gpt2":
         _split_words(file, content)
-    elif kind == "llama":
-        _set_leading_space(file, content)
     else:
-        raise ModelError(
-            f"the tokenizer of {file.path.name} has the unknown kind {kind!r}; {SERVE_IT}"
-        )
+        _set_leading_space(file, content)
     content["post_processor"] = _special_ends(file)
     return content
+
+
+def _check_vocabulary(file: GgufFile, kind: str) -> None:
+    """Raise ModelError if the tokenizer is of another ``kind`` than is read, or if its lists don't
+    fit.
+    """
+    if kind not in _NEEDED:
+        raise ModelError(
+            f"the tokenizer of {file.path.name} has the kind {kind!r}, which can't be read; "
+            f"{SERVE_IT}"
+        )
+    if not file.metadata.get(f"tokenizer.ggml.{_NEEDED[kind]}"):
+        raise _damaged(file, f"a tokenizer without {_NEEDED[kind]}")
+    tokens = file.metadata["tokenizer.ggml.tokens"]
+    for name in ("scores", "token_type"):
+        values = file.metadata.get(f"tokenizer.ggml.{name}", tokens)
+        if len(values) != len(tokens):
+            raise _damaged(
+                file, f"{len(tokens):,} tokens and a tokenizer.ggml.{name} of another length"
+            )
+    # llama.cpp gives tokens without a text a text of their own.
+    texts = [token for token in tokens if token]
+    if len(set(texts)) < len(texts):
+        ((token, _),) = Counter(texts).most_common(1)
+        raise _damaged(file, f"the token {token[:80]!r} twice")
+    for tensor in file.tensors:
+        if tensor.name == "token_embd.weight" and tensor.shape[0] < len(tokens):
+            raise _damaged(file, f"{len(tokens):,} tokens and weights for {tensor.shape[0]:,}")
 
 
 def _refuse_foreign_merges(file: GgufFile) -> None:
@@ -397,9 +442,13 @@ def _special_token(file: GgufFile, role: str) -> str | None:
     """
     number = file.metadata.get(f"tokenizer.ggml.{role}_token_id")
     tokens = file.metadata["tokenizer.ggml.tokens"]
-    if not isinstance(number, int) or number >= len(tokens):
+    if number is None or not 0 <= number < len(tokens):
         return None
     return str(tokens[number])
+
+
+def _damaged(file: GgufFile, what: str) -> ModelError:
+    return ModelError(f"{file.path} is damaged: it has {what}; fetch it again")
 
 
 def _lost(file: GgufFile, what: str) -> ModelError:

@@ -46,10 +46,16 @@ def read_values(file: GgufFile, folder: Path) -> dict[str, torch.Tensor]:
     content = np.memmap(file.path, mode="r", dtype=np.uint8)
     parsed: dict[str, dict[str, Any]] = {_PROCESSED: {}}
     for tensor in file.tensors:
-        values = _plain(content, file.start, tensor)
-        processed = processor.process(
-            weights=values, name=tensor.name, tensor_key_mapping=names, parsed_parameters=parsed
-        )
+        try:
+            values = _plain(content, file.start, tensor)
+            processed = processor.process(
+                weights=values, name=tensor.name, tensor_key_mapping=names, parsed_parameters=parsed
+            )
+        except (NotImplementedError, ValueError) as error:
+            raise ModelError(
+                f"the tensor {tensor.name[:80]!r} of {file.path} can't be read ({error}); "
+                f"{SERVE_IT}"
+            ) from error
         if processed.name in names:
             weights = np.ascontiguousarray(processed.weights)
             parsed[_PROCESSED][names[processed.name]] = torch.from_numpy(weights)

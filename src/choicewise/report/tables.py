@@ -375,7 +375,9 @@ def _notes(averages: Sequence[Average]) -> list[str]:
                 better.append(f"{average.model}: the better one of {' and '.join(scores)} counts")
     lines = []
     for (benchmark, problem), models in models_of_problem.items():
-        of_models = f" of {', '.join(models)}" if len(models) < len(averages) else ""
+        of_models = ""
+        if len(models) < len(averages):
+            of_models = f" of {', '.join(models)}"
         lines.append(f"{benchmark}{of_models} is missing: {problem}")
     if not all(average.complete for average in averages):
         lines.append(
@@ -737,7 +739,10 @@ def legend(rows: Sequence[Number], ids: bool = False) -> list[str]:
     if ids:
         lines.append(IDS)
     width = console().width
-    return [part for line in lines for part in wrapped(line, width)]
+    parts = []
+    for line in lines:
+        parts += wrapped(line, width)
+    return parts
 
 
 def _numeric_lines(rows: Sequence[Number]) -> list[str]:

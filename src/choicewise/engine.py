@@ -245,8 +245,8 @@ class Sequences:
 SHARD_TOKENS = {"cpu": 32_768}
 """The least unique tokens of a shard, by device: a few packs, so that few of them are small."""
 
-DEVICE_TOKENS = 131_072
-"""The least unique tokens of a shard on all other devices, whose packs are larger."""
+DEVICE_TOKENS = 1_048_576
+"""The least unique tokens of a shard on all other devices, which idle from one shard to the next."""
 
 SHARE = 64
 """A shard that is cut off has so many times as many tokens as the path that both sides compute."""

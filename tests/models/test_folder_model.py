@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 
 from choicewise import load_model
@@ -20,7 +21,15 @@ from choicewise.errors import ModelError
 from choicewise.models.fake import FAKES, HashModel
 from choicewise.models.local import files as digest_cache
 from choicewise.models.local import selfcheck
-from choicewise.models.local.devices import CONTEXT, HOST, NOTHING, PROBE, Footprint
+from choicewise.models.local.devices import (
+    CONTEXT,
+    HOST,
+    NOTHING,
+    PROBE,
+    Footprint,
+    pack_tokens,
+    room_beside,
+)
 from choicewise.models.local.files import remembered
 from choicewise.models.local.folder_model import footprint, footprint_of
 from choicewise.models.model import Model, Recipe
@@ -376,3 +385,23 @@ def test_damaged_files_have_no_footprint(tmp_path: Path) -> None:
 
 def test_a_self_check_is_no_deeper_than_is_counted() -> None:
     assert selfcheck.DEPTH <= PROBE
+
+
+@pytest.mark.parametrize(
+    ("kind", "room", "tokens"),
+    [
+        ("cuda", 33 * 10**9, 32_768),
+        ("cuda", 32 * 10**9, 16_384),
+        ("cuda", -1, 16_384),
+        ("cpu", 10**12, 2048),
+        ("mps", 10**12, 2048),
+    ],
+)
+def test_a_pack_is_large_if_the_memory_beside_the_model_is(
+    kind: str, room: int, tokens: int
+) -> None:
+    assert pack_tokens(kind, room) == tokens
+
+
+def test_weights_leave_no_room_on_other_devices_than_gpus() -> None:
+    assert room_beside(torch.nn.Linear(2, 2), torch.device("cpu")) == 0

@@ -58,7 +58,8 @@ class CausalLM:
     through the model.  ``undivided``: its body gives logits, so that hidden states can't be
     obtained.  ``device``: that of its inputs; layers of a model that is spread over several devices
     compute on theirs, and its head on another one again.  ``multiply``: the product that its layers
-    use, if it is not torch's.  ``score_tokens``: reads logits, as :func:`~choicewise.models.local.plain.score_tokens`.
+    use, if it is not torch's.  ``score_tokens``: reads logits, as
+    :func:`~choicewise.models.local.plain.score_tokens`.
     """
 
     def __init__(

@@ -48,6 +48,12 @@ TOGETHER: Final = 128
 PACKS: Final = {"cpu": 2048, "cuda": 16384}
 """Tokens of a pack at first: few on a CPU, as its caches are small."""
 
+LARGE_PACK: Final = 32768
+"""Tokens of a pack at first on a GPU with :data:`ROOM` for each of them beside the model."""
+
+ROOM: Final = 1_000_000
+"""Bytes for a token of a large pack: some three times what a layer of 70 B parameters takes."""
+
 LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """Bytes of logits at once: on a CPU, as many as a last-level cache holds."""
 
@@ -262,6 +268,29 @@ class Footprint:
             if self.on_each(count) <= size:
                 return count
         return None
+
+
+def pack_tokens(kind: str, room: int) -> int:
+    """Return the tokens of a pack at first, on a ``kind`` of device with ``room`` bytes beside the
+    model.
+    """
+    if kind == "cuda" and room >= LARGE_PACK * ROOM:
+        return LARGE_PACK
+    return PACKS.get(kind, PACKS["cpu"])
+
+
+def room_beside(model: torch.nn.Module, device: torch.device) -> int:
+    """Return the bytes of a GPU beside the weights of ``model`` on it; 0 for other devices."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    # All of its memory and not what is free, so that equal GPUs take equal packs.
+    room = int(torch.cuda.get_device_properties(device).total_memory)
+    for parameter in model.parameters():
+        if parameter.device == device:
+            room -= parameter.nbytes
+    return room
 
 
 NOTHING: Final = Footprint(weights=0, workspace=0, context=0, layer=0, host=200_000_000)

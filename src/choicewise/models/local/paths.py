@@ -41,7 +41,7 @@ from choicewise.models.local.causal_lm import (
     Rung,
     state_of,
 )
-from choicewise.models.local.devices import PACKS, TOGETHER, to_device
+from choicewise.models.local.devices import TOGETHER, pack_tokens, room_beside, to_device
 from choicewise.models.local.flex import block_mask, flex
 from choicewise.models.local.fused import FusedLayers
 from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory, same_on_all_ranks
@@ -279,7 +279,9 @@ def compute_path(rung: str, lm: CausalLM, batch_tokens: int | None = None) -> Co
     """Return the path named ``rung``, in packs of ``batch_tokens`` tokens or of what suits the
     device.
     """
-    return LADDER[rung](lm, batch_tokens or PACKS.get(lm.device.type, PACKS["cpu"]))
+    if batch_tokens is None:
+        batch_tokens = pack_tokens(lm.device.type, room_beside(lm.model, lm.device))
+    return LADDER[rung](lm, batch_tokens)
 
 
 def rungs(device: str) -> dict[str, Rung]:

@@ -425,6 +425,7 @@ class _Credits:
     """Compares outcomes; which items are shared is worked out once for all protocols."""
 
     _aligned: dict[tuple[int, int], list[Integers]] = field(default_factory=dict)
+    _subjects: dict[int, Integers] = field(default_factory=dict)
 
     def compare(self, one: Outcome, other: Outcome) -> Compared:
         key = id(one.items), id(other.items)
@@ -437,7 +438,10 @@ class _Credits:
         counted = METRICS[one.protocol.metric].counted
         credits = np.array([left, right])
         if one.protocol.aggregation == "macro":
-            subjects = np.array(one.subjects, dtype=str)[left_rows]
+            # All protocols of a run share few tables of items, and numbers are grouped quickly.
+            if id(one.items) not in self._subjects:
+                self._subjects[id(one.items)] = _subject_numbers(one.items)
+            subjects = self._subjects[id(one.items)][left_rows]
             credits = credits * macro_weights(subjects, credits)
         lead, p = _lead(credits)
         return Compared(
@@ -447,6 +451,12 @@ class _Credits:
             lead=lead,
             p=p,
         )
+
+
+def _subject_numbers(items: pa.Table) -> Integers:
+    """Return a number for the subject of every item, int64 [items]."""
+    subjects = items["subject"].cast(pa.string()).combine_chunks()
+    return np.asarray(subjects.dictionary_encode().indices, dtype=np.int64)
 
 
 def _shared_credit(outcome: Outcome, rows: Integers, is_same: bool) -> Floats:

@@ -852,6 +852,8 @@ def read_axis(name: str, spelled: str) -> str | int | None:
         ) from error
 
 
+# The protocols of a family share most of their values.
+@lru_cache(maxsize=4096)
 def _spell(value: str | int | None) -> str:
     if value is None:
         return "-"

@@ -398,6 +398,7 @@ SAID = 60
 """Width of a name in what is said of a mark, in sizes of its font."""
 
 
+@lru_cache(maxsize=4096)
 def em(text: str) -> float:
     """About how wide ``text`` is, in sizes of its font; rather too wide than too narrow."""
     return sum(map(_em, text))

@@ -226,8 +226,8 @@ def test_page_and_board_say_and_ask_the_commits(
     write_page([run], tmp_path / "page.html")
     text = unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert f"choicewise run --model {MODEL} --data {DATA} --protocol" in text
-    assert f"from the Hub: <code>{MODEL}</code>" in text
-    assert f"from the Hub: <code>{DATA}</code>" in text
+    assert f"exact version: <code>{MODEL}</code>" in text
+    assert f"exact version: <code>{DATA}</code>" in text
     snapshot = read_snapshot([run.parent])
     pages = write_board(snapshot, tmp_path / "board").parent.rglob("*.html")
     assert any(

@@ -126,7 +126,7 @@ def test_a_model_and_a_dataset_by_name_score_as_from_folders(hub: Hub, tmp_path:
         "merrow/byte",
     )
     first, source = run(hub, tmp_path, *line, "--all"), f"merrow/byte@{repository.refs['main']}"
-    assert f"from the Hub: {source}, org/sums@" in " ".join(first.stdout.split())
+    assert f"exact version: {source}, org/sums@" in " ".join(first.stdout.split())
     assert f"downloaded merrow/byte: {size(sum(map(len, MODEL.values())))}" in first.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["model"]["name"], manifest["model"]["source"]) == ("merrow/byte", source)

@@ -735,7 +735,7 @@ def legend(rows: Sequence[Number], ids: bool = False) -> list[str]:
         sources |= dict.fromkeys((row.identity.model_source, row.identity.dataset_source))
     sources.pop("", None)
     if sources:
-        lines.append(safe(f"from the Hub: {', '.join(sources)}"))
+        lines.append(safe(f"exact version: {', '.join(sources)}"))
     if ids:
         lines.append(IDS)
     width = console().width

@@ -300,6 +300,10 @@ UNREADABLE = {
         "token_type",
     ),
     "token twice": (with_tokens(lambda tokens: [*tokens[:-1], tokens[2]]), "twice"),
+    "special token": (
+        with_key("tokenizer.ggml.bos_token_id", 9999, gguf.GGUFValueType.UINT32),
+        "bos token 9,999",
+    ),
     "further tokens": (with_tokens(lambda tokens: [*tokens, "zz"]), "513 tokens.*512"),
     "count of parts": (text_key("split.count", "x"), "split.count is 'x'"),
     "part": (with_key("split.count", 3, gguf.GGUFValueType.UINT16), "3 parts.*--merge"),

@@ -312,6 +312,10 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     return content
 
 
+_ROLES: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""What GGUF calls the roles of special tokens, by transformers' names."""
+
+
 def _check_vocabulary(file: GgufFile, kind: str) -> None:
     """Raise ModelError if the tokenizer is of another ``kind`` than is read, or if its lists don't
     fit.
@@ -330,6 +334,10 @@ def _check_vocabulary(file: GgufFile, kind: str) -> None:
             raise _damaged(
                 file, f"{len(tokens):,} tokens and a tokenizer.ggml.{name} of another length"
             )
+    for role in _ROLES.values():
+        number = file.metadata.get(f"tokenizer.ggml.{role}_token_id", 0)
+        if number >= len(tokens):
+            raise _damaged(file, f"a {role} token {number:,} beyond its {len(tokens):,} tokens")
     # llama.cpp gives tokens without a text a text of their own.
     texts = [token for token in tokens if token]
     if len(set(texts)) < len(texts):
@@ -424,9 +432,8 @@ def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
     """Return the content of ``tokenizer_config.json``: special tokens by name, and the chat
     template.
     """
-    roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     config: dict[str, Any] = {}
-    for role, name in roles.items():
+    for role, name in _ROLES.items():
         token = _special_token(file, name)
         if token is not None:
             config[f"{role}_token"] = token

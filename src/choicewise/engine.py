@@ -248,6 +248,11 @@ SHARD_TOKENS = {"cpu": 32_768}
 DEVICE_TOKENS = 1_048_576
 """The least unique tokens of a shard on all other devices, which idle from one shard to the next."""
 
+SERVED_TOKENS = 131_072
+"""The least unique tokens of a shard that a server or vLLM answers, so that many processes share a
+block.
+"""
+
 SHARE = 64
 """A shard that is cut off has so many times as many tokens as the path that both sides compute."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from choicewise.engine import DEVICE_TOKENS, cut_shards
+from choicewise.engine import SERVED_TOKENS, cut_shards
 from choicewise.errors import UsageError
 from choicewise.models.kinds import model_kind, shard_tokens_of
 from choicewise.models.model import Model
@@ -148,7 +148,7 @@ def least_shard_tokens(model: Model, share: Share | None) -> int | None:
     tokens = shard_tokens_of(model)
     if share is not None:
         # A server answers a block at once; shards of it go to different processes.
-        tokens = tokens or DEVICE_TOKENS
+        tokens = tokens or SERVED_TOKENS
     return tokens
 
 

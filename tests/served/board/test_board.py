@@ -612,7 +612,7 @@ def test_runs_are_discovered_once_at_any_depth_and_links_are_not_followed(
         ([served, run], ["served/deep/er/hash"]),
     ):
         assert [place.label for place in discover(folders).places.values()] == labels
-    assert "nowhere is not there" in discover([tmp_path / "nowhere"]).problems[0]
+    assert "nowhere is missing" in discover([tmp_path / "nowhere"]).problems[0]
     assert (
         len(
             discover([copied(runs, tmp_path / name / "runs", "hash") for name in ("a", "b")]).places

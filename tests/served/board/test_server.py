@@ -698,7 +698,7 @@ def test_runs_come_change_and_go_and_so_does_a_folder(
         assert "fake:<wbr>hash" in board.ask("/").text
         folder.rename(tmp_path / "away")
         board.settle(lambda library: bool(library.snapshot.problems))
-        assert "shown is not there" in board.ask("/").text
+        assert "shown is missing" in board.ask("/").text
         (tmp_path / "away").rename(folder)
         board.settle(lambda library: not library.snapshot.problems and not library.snapshot.waiting)
         assert "fake:<wbr>hash" in board.ask("/").text

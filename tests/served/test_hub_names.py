@@ -25,7 +25,7 @@ from choicewise.store.folder import read_manifest
 from tests.helpers.board import change, read_runs_here, write_run
 from tests.helpers.hub_server import FOLDER, WITHOUT_WEIGHTS, Hub, jsonl, parquet
 from tests.helpers.hub_server import MODEL as FILES
-from tests.servers.make_gguf import write as write_gguf
+from tests.helpers.make_gguf import write as write_gguf
 
 
 def questions(name: str) -> dict[str, list[str]]:

@@ -177,9 +177,9 @@ def transformers(folder: Path, work: Path) -> RunningServer:
 
 
 def write_gguf(folder: Path, file: Path) -> Path:
-    """``file``, written from the model of ``folder`` by the script beside this file."""
+    """``file``, written from the model of ``folder`` by tests/helpers/make_gguf.py."""
     subprocess.run(
-        [interpreter("llama"), Path(__file__).with_name("make_gguf.py"), folder, file], check=True
+        [interpreter("llama"), ROOT / "tests/helpers/make_gguf.py", folder, file], check=True
     )
     return file
 

@@ -28,7 +28,7 @@ from choicewise.extensions.gguf.gguf_settings import settings_folder
 from choicewise.extensions.gguf.gguf_values import read_values
 from choicewise.models.local.folder_model import FolderModel, footprint_of
 from choicewise.ports import Extension, ModelFile
-from tests.servers.make_gguf import write
+from tests.helpers.make_gguf import write
 from tests.unit.test_ports import example
 
 Edit = Callable[[gguf.GGUFWriter], None]

@@ -31,7 +31,7 @@ def test_a_killed_shard_goes_on(reins: Reins, undisturbed: pa.Table, tmp_path: P
     reins.hold()
     with started(tmp_path / "two", *TWO, "--out", str(tmp_path / "run")) as command:
         os.kill(min(held(reins, command, 2)), signal.SIGKILL)
-        eventually(lambda: "died (was ended by signal 9)" in command.err)
+        eventually(lambda: "died (was stopped by signal 9)" in command.err)
         reins.release()
         command.ends_well()
     assert table(tmp_path / "run").equals(undisturbed)

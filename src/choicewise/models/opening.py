@@ -126,7 +126,7 @@ def _model_file(path: Path) -> tuple[ModelFile, Path] | None:
             f"{path} holds several {file_format.name.upper()} files ({names}); pass one of them: "
             f"{largest}"
         )
-    # Parts beside a file are those that it was joined of.
+    # Parts beside a file are those that it was joined from.
     return next(iter(files or parts), None)
 
 

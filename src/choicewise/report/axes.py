@@ -32,7 +32,7 @@ def axes_names(axes: Sequence[Axis]) -> str:
 def change_text(axis: Axis) -> str:
     """Return ``ties first → split``.
 
-    Long values from shortly before the first character that differs.
+    Long values begin shortly before the first character that differs.
     """
     left = axis.left
     right = axis.right

@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from choicewise import evaluate, load_model, ports, score
 from choicewise.bundled import BENCHMARK, MODELS
@@ -391,6 +391,7 @@ DAMAGED = {
     "tensors beyond the end": (head(tensors=1 << 16), "ends at byte"),
     "endless entries": (head(count=1 << 60), "1,152,921,504,606,846,976 keys"),
     "endless tensors": (head(tensors=1 << 60), "1,152,921,504,606,846,976 tensors"),
+    "key twice": (head(count=2, entries=2 * entry("a", 4, bytes(4))), "'a' twice"),
     "alignment": (
         head(count=1, entries=entry("general.alignment", 4, struct.pack("<I", 7))),
         "alignment is 7",
@@ -458,6 +459,31 @@ def test_settings_are_made_once(packed: Path) -> None:
     stamp = (first / "tokenizer.json").stat().st_mtime_ns
     assert settings_folder(file, "a" * 64) == first
     assert (first / "tokenizer.json").stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("absent", ["general.url", "llama.vocab_size"])
+def test_settings_are_those_that_transformers_reads_from_the_whole_file(
+    tmp_path: Path, absent: str
+) -> None:
+    def edit(writer: gguf.GGUFWriter) -> None:
+        writer.kv_data[0].pop(absent, None)
+
+    path = rewritten(tmp_path, edit)
+    folder = load_folder(path)
+    config = AutoConfig.from_pretrained(tmp_path, gguf_file=path.name)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    expected = json.loads(json.dumps(config.to_dict()))
+    stored = json.loads((folder / "config.json").read_text())
+    assert stored.pop("architectures") == ["LlamaForCausalLM"]
+    del expected["architectures"]
+    expected.pop("_name_or_path", None)
+    assert stored == expected
+    converted = json.loads(tokenizer.backend_tokenizer.to_str())
+    content = json.loads((folder / "tokenizer.json").read_text())
+    for part in ("added_tokens", "normalizer", "decoder"):
+        assert content[part] == converted[part]
+    for part in ("vocab", "merges"):
+        assert content["model"][part] == converted["model"][part]
 
 
 def test_a_format_of_another_package_opens_a_file_and_the_folder_that_holds_it(

@@ -25,12 +25,12 @@ SERVE_IT: Final = (
 )
 _VERSIONS: Final = (2, 3)
 _LONGEST_STRING: Final = 1 << 24  # bytes; the longest published chat template has 30,000
-_LONGEST_HEAD: Final = (
-    1 << 26
-)  # bytes of everything before the weights; a vocabulary of 262,144 takes 6 million
+_LONGEST_HEAD: Final = 1 << 26
+"""Most bytes before the weights; a vocabulary of 262,144 takes 6 million."""
 _MOST_ENTRIES: Final = 1 << 16  # keys, and tensors; published files have some thousands at most
 _MOST_VALUES: Final = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
 _MOST_DIMENSIONS: Final = 4  # of ggml
+_COUNT_OF_KEYS: Final = 16  # the byte that it begins at
 _ALIGNMENT: Final = 32  # bytes, where the file states no other
 
 # Value types of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
@@ -103,10 +103,13 @@ class Tensor:
 class GgufFile:
     """Hold the metadata and the list of tensors of the GGUF file at ``path``, whose weights begin
     at byte ``start``.
+
+    ``entries`` has the bytes of every key with its value; the list of tensors follows the last one.
     """
 
     path: Path
     metadata: Mapping[str, Any]
+    entries: Mapping[str, range]
     tensors: tuple[Tensor, ...]
     start: int
 
@@ -163,6 +166,32 @@ def read_gguf(path: Path) -> GgufFile:
     return file
 
 
+def write_head(file: GgufFile, copy: Path) -> None:
+    """Write ``file`` to ``copy`` without its vocabulary, and with zeros, which take no space, as
+    weights.
+
+    gguf's reader takes seconds for a vocabulary.
+    """
+    kept = [key for key in file.metadata if not _is_vocabulary(file, key)]
+    with file.path.open("rb") as stream:
+        head = stream.read(file.start)
+    *_, last_entry = file.entries.values()
+    with copy.open("wb") as stream:
+        stream.write(head[:_COUNT_OF_KEYS])
+        stream.write(struct.pack("<Q", len(kept)))
+        for key in kept:
+            entry = file.entries[key]
+            stream.write(head[entry.start : entry.stop])
+        stream.write(head[last_entry.stop :])
+        weights = file.path.stat().st_size - file.start
+        alignment = file.metadata.get("general.alignment", _ALIGNMENT)
+        stream.truncate(_padded(stream.tell(), alignment) + weights)
+
+
+def _is_vocabulary(file: GgufFile, key: str) -> bool:
+    return key.startswith("tokenizer.") and isinstance(file.metadata[key], list)
+
+
 class _Reader:
     """Read a GGUF file from its first byte on; every length is held against the bytes that are
     left.
@@ -180,9 +209,14 @@ class _Reader:
         tensor_count = self._number("Q")
         entry_count = self._number("Q")
         metadata: dict[str, Any] = {}
+        entries: dict[str, range] = {}
         for _ in range(self._bounded(entry_count, "keys")):
+            first = self._at
             key = self._string()
+            if key in metadata:
+                raise self._damaged(f"it has the key {key[:80]!r} twice")
             metadata[key] = self._value(key, self._number("I"))
+            entries[key] = range(first, self._at)
         self._check_kinds(metadata)
         tensors = self._tensors(self._bounded(tensor_count, "tensors"))
         alignment = metadata.get("general.alignment", _ALIGNMENT)
@@ -201,7 +235,7 @@ class _Reader:
                 f"{self._path} is cut short: it should have {end:,} bytes and has {self._size:,}; "
                 "fetch it again"
             )
-        return GgufFile(self._path, metadata, tensors, start)
+        return GgufFile(self._path, metadata, entries, tensors, start)
 
     def _bounded(self, count: int, what: str) -> int:
         if count > _MOST_ENTRIES:

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from choicewise.errors import ModelError, StoreError
-from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile
+from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile, write_head
 from choicewise.models.local.files import quiet, remembered
 from choicewise.util.cache import user_cache_folder
 from choicewise.util.files import write_text
@@ -147,7 +148,6 @@ def _config(file: GgufFile) -> dict[str, Any]:
     """Return the configuration as transformers reads it, with the rotary embedding that the file
     states.
     """
-    from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     layers = file.setting("block_count", 0)
@@ -155,9 +155,7 @@ def _config(file: GgufFile) -> dict[str, Any]:
         # Configurations and networks of so many layers would take hours and gigabytes.
         raise _damaged(file, f"{layers!r} layers and {len(file.tensors)} tensors")
     try:
-        config = AutoConfig.from_pretrained(
-            file.path.parent, gguf_file=file.path.name, local_files_only=True
-        )
+        config = _converted_config(file)
         network = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
     except Exception as error:
         # The reader fails in every way there is.
@@ -171,6 +169,25 @@ def _config(file: GgufFile) -> dict[str, Any]:
     fields["architectures"] = [network]
     fields.pop("_name_or_path", None)
     return fields
+
+
+def _converted_config(file: GgufFile) -> Any:
+    """Return the configuration that transformers makes of ``file``."""
+    from transformers import AutoConfig
+    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
+
+    if file.architecture in GGUF_CONFIG_ARCHS:
+        # These are read by another reader, which skips the vocabulary.
+        return AutoConfig.from_pretrained(
+            file.path.parent, gguf_file=file.path.name, local_files_only=True
+        )
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "head.gguf")
+        write_head(file, copy)
+        config = AutoConfig.from_pretrained(folder, gguf_file=copy.name, local_files_only=True)
+    tokens = file.metadata["tokenizer.ggml.tokens"]
+    config.vocab_size = file.setting("vocab_size", len(tokens))
+    return config
 
 
 def _refuse_lost_keys(file: GgufFile, config: Any) -> None:
@@ -288,16 +305,16 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     """Return the content of ``tokenizer.json``: as transformers converts it, with what the
     conversion loses.
     """
-    from transformers import AutoTokenizer
+    from transformers.integrations.gguf import convert_gguf_tokenizer, get_gguf_tokenizer
 
     kind = file.metadata.get("tokenizer.ggml.model", "")
     _check_vocabulary(file, kind)
     _refuse_foreign_merges(file)
     try:
-        converted = AutoTokenizer.from_pretrained(
-            file.path.parent, gguf_file=file.path.name, local_files_only=True
-        )
-        content = json.loads(converted.backend_tokenizer.to_str())
+        # AutoTokenizer reads the configuration again, which takes seconds.
+        architecture, vocabulary, _ = get_gguf_tokenizer(str(file.path))
+        converted, _ = convert_gguf_tokenizer(architecture, vocabulary)
+        content = json.loads(converted.to_str())
     except Exception as error:
         # Vocabularies are malformed in every way there is.
         raise ModelError(

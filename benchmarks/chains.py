@@ -1,11 +1,13 @@
 """Sampled chains of thought: ours against ``generate`` of transformers in batches, in one process, in turn.
 
-python benchmarks/chains.py [--model bundled:merrow-bpe-2048 ...] [--items 16] [--chains 5] [--tokens 32] [--repeats 5]
+python benchmarks/chains.py [--model bundled:merrow-bpe-2048 ...] [--items 8] [--chains 5] [--tokens 128 ...]
 
-Both draw from the same model after the same prompts, as many tokens for every chain, none of which ends one; the
-greedy tokens of both are compared first.  Ours computes what prompts share once, and a prompt once for all its chains,
-and gives every token's log-probability and rank besides; transformers pads the prompts of a batch on the left, in each
-of several batch sizes, of which the fastest counts.
+Both draw from the same model after the same prompts, as many tokens for every chain as its limit has, none of which
+ends one; the greedy tokens of both are compared first.  Chains have 32, 128 or 512 tokens, or uneven lengths: those of
+a prompt then have 32, 64, 128, 256 and 512.  ``generate`` goes on with a batch until its longest chain ends.  Ours
+computes what prompts share once, and a prompt once for all its chains, and gives every token's log-probability and
+rank besides; transformers pads the prompts of a batch on the left, in each of several batch sizes, of which the
+fastest counts.
 """
 
 from __future__ import annotations
@@ -41,12 +43,17 @@ from choicewise.requests.request import PreparedBlock, Request
 
 CLOCKS = ("wall", "cpu")
 PROTOCOL = "options/chain-of-thought:marginal"
+UNEVEN = (32, 64, 128, 256, 512)
+LENGTHS: Mapping[str, Sequence[int]] = {"32": (32,), "128": (128,), "512": (512,), "uneven": UNEVEN}
+"""Tokens of the chains of a prompt, in turn."""
 
 
-def chains(model: LocalModel, items: int, shots: int, count: int, tokens: int) -> list[Generation]:
+def chains(
+    model: LocalModel, items: int, shots: int, count: int, limits: Sequence[int]
+) -> list[Generation]:
     """The chains of the first items of a bundled subject, which end at their limit alone."""
     data = open_dataset("bundled:merrowick")
-    axes = f"chains={count},new_tokens={tokens},split=test,shots={shots}"
+    axes = f"chains={count},new_tokens={max(limits)},split=test,shots={shots}"
     axes += ",shot_split=dev,sampler=first" if shots else ""
     (protocol,) = change_axes(resolve(PROTOCOL), axes).values()
     block, subject = PreparedBlock(), data.choose("test", None)[0]
@@ -57,7 +64,10 @@ def chains(model: LocalModel, items: int, shots: int, count: int, tokens: int) -
         raise RuntimeError(
             f"{len(found)} chains are asked, not {items} times {count}; take fewer --items or --shots"
         )
-    return [replace(each, stops=(), marks={}) for each in found]
+    return [
+        replace(chain, limit=limits[number % count % len(limits)], stops=(), marks={})
+        for number, chain in enumerate(found)
+    ]
 
 
 def ours(path: ComputePath, asked: Sequence[Generation], table: Sequence[bytes]) -> list[list[int]]:
@@ -77,7 +87,7 @@ def theirs(model: Any, asked: Sequence[Generation], count: int, batch: int) -> l
     how: dict[str, Any] = {
         "do_sample": sampled,
         "num_return_sequences": count,
-        "max_new_tokens": asked[0].limit,
+        "max_new_tokens": max(chain.limit for chain in asked),
     }
     how |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if sampled else {}
     how |= {"pad_token_id": 0, "eos_token_id": None, "use_cache": True}
@@ -95,12 +105,15 @@ def theirs(model: Any, asked: Sequence[Generation], count: int, batch: int) -> l
         rows = model.generate(**given, **how)[:, width:].tolist()
         for row, place in enumerate(part):
             found[place] = rows[row * count : (row + 1) * count]
-    return [row for rows in found for row in rows]
+    drawn = [row for rows in found for row in rows]
+    return [row[: chain.limit] for row, chain in zip(drawn, asked, strict=True)]
 
 
-def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    model: LocalModel, name: str, shots: int, length: str, choice: argparse.Namespace
+) -> dict[str, Any]:
     """Tokens a second of both, in turn."""
-    asked = chains(model, choice.items, shots, choice.chains, choice.tokens)
+    asked = chains(model, choice.items, shots, choice.chains, LENGTHS[length])
     lm, table = CausalLM(model.model, model.window, model.vocabulary), model.tokenizer.token_bytes
     model.model.generation_config.eos_token_id = None  # so that nothing ends before its limit
     rung = check(lm, rungs("cpu")).rung
@@ -115,7 +128,7 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
         )
         for batch in choice.batch
     }
-    few = asked[: 2 * choice.chains]
+    few = asked[: choice.chains]
     programs["ours, one at a time"] = lambda: ours(compute_path("prefix", lm), few, table)
     turns: list[dict[str, dict[str, float]]] = []
     for _ in range(choice.repeats):
@@ -125,10 +138,11 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
             drawn = run()
             turn[program] = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu}
             turn[program]["tokens"] = sum(map(len, drawn))
-            if {*map(len, drawn)} != {choice.tokens}:
-                raise RuntimeError(
-                    f"{program} drew chains of { ({*map(len, drawn)}) } tokens, not {choice.tokens}"
-                )
+            for tokens, chain in zip(drawn, asked, strict=False):
+                if len(tokens) != chain.limit:
+                    raise RuntimeError(
+                        f"{program} drew a chain of {len(tokens)} tokens, not {chain.limit}"
+                    )
         turns.append(turn)
     prompt = [len(each.context) for each in asked[:: choice.chains]]
     return {
@@ -137,7 +151,7 @@ def measure(model: LocalModel, name: str, shots: int, choice: argparse.Namespace
         "shots": shots,
         "items": choice.items,
         "chains": choice.chains,
-        "tokens": choice.tokens,
+        "tokens": length,
         "prompt tokens": sum(prompt) / len(prompt),
         "tokens a second": {
             program: spread([turn[program]["tokens"] / turn[program]["cpu"] for turn in turns])
@@ -172,13 +186,13 @@ def main() -> None:
         help=f"repeatable: a bundled model, a folder, or {', '.join(SHAPES)}",
     )
     parser.add_argument("--shots", action="append", type=int, help="repeatable; 0 and 5")
-    parser.add_argument("--items", type=int, default=16)
+    parser.add_argument("--items", type=int, default=8)
     parser.add_argument("--chains", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--tokens", action="append", choices=list(LENGTHS), help="repeatable; all")
     parser.add_argument(
         "--batch", type=int, nargs="+", default=[20, 80], help="rows at once of generate; 20 and 80"
     )
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--threads", type=int, default=1, help="1: with more, a busy machine shows waiting alone"
     )
@@ -198,8 +212,9 @@ def main() -> None:
         assert isinstance(loaded, FolderModel)
         assert isinstance(loaded.local, LocalModel)
         for shots in choice.shots or (0, 5):
-            found.append(measure(loaded.local, name, shots, choice))
-            print(json.dumps(found[-1]), flush=True)
+            for length in choice.tokens or LENGTHS:
+                found.append(measure(loaded.local, name, shots, length, choice))
+                print(json.dumps(found[-1]), flush=True)
     choice.results.parent.mkdir(parents=True, exist_ok=True)
     choice.results.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -178,25 +178,30 @@ def side_by_side(found: Sequence[Mapping[str, Any]]) -> str:
 CHAINS = """\
 ## chains: `python benchmarks/chains.py`
 
-Sampled chains, all of the same length: 16 questions with 5 chains of 32 tokens each, by ours and by `generate` of
-transformers in batches, in one process, in turn, in one thread; the greedy tokens of both are equal. Ours decodes the
-chains of all questions together, and computes once what their prompts share; it also gives every token's
-log-probability and rank. Rates are tokens a CPU second, with the lowest and the highest turn. "One at a time" is where
-no path is right but the model's own cache, on two of the questions.
+Sampled chains: {items} questions with {chains} chains each, by ours and by `generate` of transformers in batches, in
+one process, in turn, in one thread; the greedy tokens of both are equal. The chains have 32, 128 or 512 tokens;
+"uneven" ones of a question have 32, 64, 128, 256 and 512, and a batch of `generate` goes on until its longest ends.
+Ours decodes the chains of all questions together, and computes once what their prompts share; it also gives every
+token's log-probability and rank. Rates are tokens a CPU second, with the lowest and the highest turn. "One at a time"
+is where no path is right but the model's own cache, on one of the questions.
 """
 
 
 def chains(found: Sequence[Mapping[str, Any]]) -> str:
-    """One row a model and number of shots."""
+    """One row a model, number of shots and length of chains."""
     programs = list(found[0]["tokens a second"])
-    head = f"| model | shots | tokens of a prompt | generate ÷ ours, CPU | wall | {' | '.join(programs)} |"
+    head = (
+        "| model | shots | tokens of a prompt | of a chain | generate ÷ ours, CPU | wall "
+        f"| {' | '.join(programs)} |"
+    )
     rows = []
     for one in found:
-        cells = [one["model"], str(one["shots"]), f"{one['prompt tokens']:.0f}"]
+        cells = [one["model"], str(one["shots"]), f"{one['prompt tokens']:.0f}", one["tokens"]]
         cells += [_spread(one[f"generate / ours, {clock}"]) for clock in ("cpu", "wall")]
         cells += [_spread(rates, 0) for rates in one["tokens a second"].values()]
         rows.append(f"| {' | '.join(cells)} |")
-    return _section(CHAINS, found, head, rows)
+    introduction = CHAINS.format(items=found[0]["items"], chains=found[0]["chains"])
+    return _section(introduction, found, head, rows)
 
 
 IN_LOOP = """\

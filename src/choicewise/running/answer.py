@@ -10,15 +10,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from choicewise.engine import SERVED_TOKENS, cut_shards
+from choicewise.engine import SERVED_TOKENS
 from choicewise.errors import UsageError
 from choicewise.models.kinds import model_kind, shard_tokens_of
 from choicewise.models.model import Model
 from choicewise.ports import Executor, all_of, find
 from choicewise.records import OBSERVATIONS, ObservationRow
-from choicewise.requests.blocks import Block, prepare_block
-from choicewise.requests.request import BlockPrompt, PreparedBlock
+from choicewise.requests.blocks import Block
+from choicewise.requests.request import BlockPrompt
 from choicewise.running.observe import observe
+from choicewise.running.prepare import BlockProcess, Preparer, ReadyBlock, shares_the_lock
 from choicewise.running.shards import Assignment, Share
 from choicewise.running.work import Work
 from choicewise.store.tables import make_table
@@ -27,14 +28,14 @@ from choicewise.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Hold the ``prepared`` rows of a block, and its observations as they are computed.
+    """Hold a ``prepared`` block, and its observations as they are computed.
 
     An observation is a row; in a part of a run a table has those of a shard.  ``shards``: the
     number of observations in each shard, which are computed one after the other.
     """
 
     block: Block
-    prepared: PreparedBlock
+    prepared: ReadyBlock
     observations: Iterator[ObservationRow | pa.Table]
     shards: Sequence[int]
 
@@ -112,28 +113,42 @@ def answer_blocks(
     """Yield a result for each block; take all its observations before the next result.
 
     A block is rendered and tokenized in a thread, while the one before it is computed; the model is
-    loaded while the first one is rendered.  Closing the generator ends all that is under way.
-    ``assignment`` selects prompts of blocks.
+    loaded while the first one is rendered.  If a GPU computes, the thread has another process do
+    it.  Closing the generator ends all that is under way.  ``assignment`` selects prompts of
+    blocks.
     """
     if not blocks:
         return
     awaited = _Awaited(model)
-    tokens = least_shard_tokens(model, assignment.share)
+    preparer = Preparer(
+        data=work.data,
+        rendered=work.rendered,
+        skip_bad_items=work.skip_bad_items,
+        shard_tokens=least_shard_tokens(model, assignment.share),
+    )
+    process = None
+    if shares_the_lock(model):
+        process = BlockProcess.of(preparer, model)
 
-    def prepare(block: Block) -> tuple[PreparedBlock, list[dict[str, BlockPrompt]]]:
-        prepared = prepare_block(work.data, block, awaited, work.skip_bad_items, work.rendered)
-        return prepared, list(cut_shards(prepared.wanted, tokens))
+    def prepare(block: Block) -> ReadyBlock:
+        ready = None
+        # The model is loaded during the first block, and launches nothing.
+        if process is not None and block is not blocks[0]:
+            ready = process.prepare(block)
+        if ready is None:
+            ready = preparer.prepare(block, awaited)
+        return ready
 
     with ThreadPoolExecutor(1) as thread:
         try:
             upcoming = thread.submit(prepare, blocks[0])
             model.check(0)  # loads the model
             for number, block in enumerate(blocks, 1):
-                prepared, shards = upcoming.result()
+                prepared = upcoming.result()
                 # One block is prepared ahead, and no more are in memory.
                 if number < len(blocks):
                     upcoming = thread.submit(prepare, blocks[number])
-                assigned = assignment.take(block, shards)
+                assigned = assignment.take(block, prepared.shards)
                 # A part of a run checks as deeply as the whole run would.
                 model.check(prepared.deepest if assigned.new else 0)
                 observations = _observations(model, assigned.shards, assignment.share)
@@ -141,6 +156,8 @@ def answer_blocks(
                 yield BlockResult(block, prepared, observations, sizes)
         finally:
             awaited.ended.set()
+            if process is not None:
+                process.close()
 
 
 def least_shard_tokens(model: Model, share: Share | None) -> int | None:

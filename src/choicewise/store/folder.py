@@ -39,11 +39,9 @@ from choicewise.records import (
     Manifest,
     ObservationRow,
     Place,
-    RequestRow,
     SelfCheckRecord,
     ServerRecord,
     ShardRecord,
-    SpanRow,
     Spent,
     Sweep,
 )
@@ -183,8 +181,8 @@ class BlockWriter:
         self,
         asks: Sequence[str] = (),
         tokens_asked: int = 0,
-        requests: Sequence[RequestRow] = (),
-        spans: Sequence[SpanRow] = (),
+        requests: Rows | pa.Table = (),
+        spans: Rows | pa.Table = (),
     ) -> None:
         """Write a block of all kept observations, asked in the ways ``asks``."""
         observations = pa.concat_tables([*self._tables, make_table(OBSERVATIONS, self._rows)])

@@ -125,6 +125,7 @@ class BoundedProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors(),
             env={**self._environment(), "PYTHONPATH": search_path, "HF_HUB_OFFLINE": "1"},
+            pass_fds=self._inherited(),
             # Ctrl-C in a terminal is for this process, which ends the other one.
             start_new_session=True,
         )
@@ -137,6 +138,10 @@ class BoundedProcess:
 
     def _arguments(self) -> Sequence[str]:
         """Return the arguments of the process after its limits."""
+        return ()
+
+    def _inherited(self) -> Sequence[int]:
+        """Return the open files that the process has, too."""
         return ()
 
     def _environment(self) -> dict[str, str]:
@@ -215,6 +220,55 @@ class TrustedProcess(BoundedProcess):
         return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+class ValueProcess(TrustedProcess):
+    """Start a process that answers values of Python by :func:`serve_values`.
+
+    Both run the code of this package, and send values as the processes of ``multiprocessing`` do.
+    One of those would run the user's script a second time.
+    """
+
+    limits = Limits(seconds=None, wait=1e8, memory=None, answer=1 << 20)
+    called = "a child process"
+    remedy = "its work is done here"
+    error = ChoicewiseError
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Other processes start sooner without it.
+        from multiprocessing import Pipe
+
+        self._values, self._far_end = Pipe()
+
+    def exchange(self, value: Any) -> Any:
+        """Return the answer to ``value``; None, here and from then on, if anything fails."""
+        if self._closed:
+            return None
+        try:
+            with self._lock:
+                process = self._send({})
+                self._values.send(value)
+                answer = self._values.recv()
+                self._receive(process, self.limits.wait)
+        except Exception:
+            # The caller does the work itself, which fails with its own message, or not at all.
+            answer = None
+        if answer is None:
+            self.close()
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = super()._start()
+        # The process has the only other end, so that its death ends the wait for an answer.
+        self._far_end.close()
+        return process
+
+    def _arguments(self) -> Sequence[str]:
+        return [str(self._far_end.fileno())]
+
+    def _inherited(self) -> Sequence[int]:
+        return [self._far_end.fileno()]
+
+
 class Unavailable(Exception):
     """The process can't answer anything, for this reason."""
 
@@ -237,6 +291,22 @@ def serve(prepare: Callable[[], Callable[[Record], Record]]) -> None:
         except Exception as error:
             reply = channel.failure(error)
         channel.send(reply)
+
+
+def serve_values(answer: Callable[[Any], Any]) -> None:
+    """Answer the values of a :class:`ValueProcess`; None if ``answer`` fails."""
+    from multiprocessing.connection import Connection
+
+    values = Connection(int(sys.argv[2]))
+
+    def exchange(_: Record) -> Record:
+        try:
+            values.send(answer(values.recv()))
+        except Exception:
+            values.send(None)
+        return {}
+
+    serve(lambda: exchange)
 
 
 class Worker(Protocol):

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 import choicewise
 from choicewise.cli.terminal import progress
+from choicewise.records import REQUESTS, SPANS
 from choicewise.requests.blocks import Block
-from choicewise.requests.request import PreparedBlock
 from choicewise.running import progress as running_progress
 from choicewise.running.answer import BlockResult
 from choicewise.running.evaluate import Tracker
+from choicewise.running.prepare import ReadyBlock
 from choicewise.running.progress import PeriodicReport, ProgressReport, TimeLeft
 from tests.helpers.messages import Gist
 from tests.helpers.study import Study
@@ -219,7 +220,14 @@ def test_what_a_report_raises_elsewhere_the_next_beat_raises(
 
 def result(work: int, shards: Sequence[int]) -> BlockResult:
     block = Block(split="test", subject="s", start=0, items=(), positions=(), specs=(), work=work)
-    return BlockResult(block, PreparedBlock(), iter(()), shards)
+    ready = ReadyBlock(
+        requests=REQUESTS.empty_table(),
+        spans=SPANS.empty_table(),
+        inputs=0,
+        deepest=0,
+        shards=(),
+    )
+    return BlockResult(block, ready, iter(()), shards)
 
 
 def test_work_goes_by_tokens_where_they_are_counted() -> None:

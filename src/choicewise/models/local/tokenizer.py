@@ -101,7 +101,7 @@ class HfTokenizer:
         folder = Path(folder)
         file = tokenizer_files(folder)[0]
         is_converted = file.name in SENTENCEPIECE
-        self._folder = folder
+        self.folder = folder
         self._backend = _convert(folder, file) if is_converted else _backend(file)
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -141,7 +141,7 @@ class HfTokenizer:
     @cached_property
     def chat(self) -> ChatTemplate | None:
         """Return the chat template of the folder.  Raises ModelError if it can't be read."""
-        return read_chat_template(self._folder)
+        return read_chat_template(self.folder)
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Return the token ids of each text, never truncated or padded.

@@ -23,7 +23,6 @@ _KERNEL = {
     "open_run": "choicewise.results.run",
     "page": "choicewise.page.document",
     "read_rendered": "choicewise.requests.render",
-    "sweep": "choicewise.running.sweep",
 }
 """Public name of the kernel → its module."""
 

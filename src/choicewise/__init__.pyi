@@ -5,6 +5,7 @@ from choicewise.extensions.interop.export import export
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.extensions.interop.logs.import_log import import_log
 from choicewise.extensions.score.score_texts import score_texts as score
+from choicewise.extensions.sweep.sweep import evaluate_all as sweep
 from choicewise.extensions.training.bundles.answers import import_answers
 from choicewise.extensions.training.bundles.bundle import open_bundle
 from choicewise.extensions.training.bundles.write import write_bundle
@@ -16,7 +17,6 @@ from choicewise.results.run import Run, open_run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.front import climb as ladder
 from choicewise.running.front import compare_runs as compare
-from choicewise.running.sweep import evaluate_all as sweep
 
 __all__ = [
     "InLoop",

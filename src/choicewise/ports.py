@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final = (
     "choicewise.models",
+    "choicewise.extensions.sweep",
     "choicewise.extensions.endpoints",
     "choicewise.extensions.analyses",
     "choicewise.extensions.cluster",
@@ -701,7 +702,7 @@ class Executor(Port):
             name = "alone"
 
             def evaluate(self, models, workers, watcher):
-                from choicewise.running.sweep import evaluate_runs
+                from choicewise.extensions.sweep.sweep import evaluate_runs
 
                 for runs in models:
                     failures = evaluate_runs(runs)

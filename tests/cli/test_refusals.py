@@ -10,6 +10,7 @@ import pytest
 from choicewise import models
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
+from choicewise.extensions.sweep.plan import Plan, plan
 from choicewise.models import opening
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model
@@ -19,7 +20,6 @@ from choicewise.records import Selection
 from choicewise.results.run import open_run, refused_lines
 from choicewise.running.evaluate import evaluate
 from choicewise.running.job import Task
-from choicewise.running.plan import Plan, plan
 from choicewise.running.work import Work
 from tests.helpers.commands import choicewise
 from tests.helpers.messages import Gist

@@ -19,6 +19,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.extensions.explain.item_report import explanation_lines
+from choicewise.extensions.sweep.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS
@@ -36,7 +37,6 @@ from choicewise.requests.render import render
 from choicewise.requests.request import PreparedBlock
 from choicewise.results.explain import explain
 from choicewise.running.observe import observe
-from choicewise.running.plan import unique_tokens
 from choicewise.scoring.combine import OVER_CHAINS, marginal, vote
 from tests.helpers import answers
 from tests.helpers.answers import ids

@@ -16,6 +16,7 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
+from choicewise.extensions.sweep.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.models.local.files import supported
 from choicewise.models.local.folder_model import FolderModel
@@ -25,7 +26,6 @@ from choicewise.questions import SetSpan
 from choicewise.requests.prompters import add_prompts
 from choicewise.requests.render import render, rendered_line, rendered_requests
 from choicewise.requests.request import PreparedBlock
-from choicewise.running.plan import unique_tokens
 from tests.helpers.answers import ids, in_order
 from tests.helpers.set_mask import set_logprobs
 from tests.helpers.tiny_models import COMMON, FAMILIES, VOCABULARY, network, real_model

@@ -19,13 +19,13 @@ from choicewise import Run, evaluate, load_model, score
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
+from choicewise.extensions.sweep.plan import plan
 from choicewise.models.fake import HashModel
 from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, model_kind
 from choicewise.models.local.folder_model import FolderModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Blanks, Rendition, Span
 from choicewise.running.job import Task
-from choicewise.running.plan import plan
 from choicewise.running.work import Work
 from tests.helpers import whole_text_models
 from tests.helpers.answers import assert_same_scores, ids, in_order

@@ -15,12 +15,12 @@ from choicewise.errors import DataError, ModelError
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.extensions.board.pages import write_board
 from choicewise.extensions.board.records import View, board_csv
+from choicewise.extensions.sweep.sweep import sweep
 from choicewise.page.document import write_page
 from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord
 from choicewise.results.rows import run_id
 from choicewise.running.job import ModelChoice, job_of, sources_of
-from choicewise.running.sweep import sweep
 from choicewise.store.folder import read_manifest
 from tests.helpers.board import change, read_runs_here, write_run
 from tests.helpers.hub_server import FOLDER, WITHOUT_WEIGHTS, Hub, jsonl, parquet

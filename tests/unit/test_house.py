@@ -51,14 +51,15 @@ ROOMS = [
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
 
 EXTENSIONS = {
+    "sweep": set[str](),
     "endpoints": set[str](),
     "analyses": set[str](),
-    "cluster": set[str](),
-    "training": set[str](),
-    "interop": {"training"},
-    "board": {"analyses"},
+    "cluster": {"sweep"},
+    "training": {"sweep"},
+    "interop": {"training", "sweep"},
+    "board": {"analyses", "sweep"},
     "gguf": set[str](),
-    "comparison": set[str](),
+    "comparison": {"sweep"},
     "explain": set[str](),
     "survey": set[str](),
     "catalogue": set[str](),
@@ -122,7 +123,7 @@ OTHERS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("models/local/files.py", "models/local/tokenizer.py", "results/rows.py"), "a digest"
         ),
-        **dict.fromkeys(("running/job.py", "running/sweep.py"), "a digest"),
+        **dict.fromkeys(("running/job.py", "extensions/sweep/sweep.py"), "a digest"),
         "extensions/board/runs.py": "what a child process says",
         "cli/terminal.py": "a result of the command line",
         "data/files.py": "one cell in the spelling of its file",

@@ -35,8 +35,6 @@ class KernelCommand(NamedTuple):
 
 
 COMMANDS: Final = {
-    "run": KernelCommand("run", "run", "Score a model on a dataset under every named protocol."),
-    "sweep": KernelCommand("run", "sweep", "Score several models under protocols and suites."),
     "report": KernelCommand(
         "report", "report", "Print one run in nine lines, or several as a table."
     ),

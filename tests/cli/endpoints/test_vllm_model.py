@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from choicewise.bundled import MODELS
-from choicewise.cli.run import token_savings
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.extensions.endpoints.vllm.noise import measure_noise
+from choicewise.extensions.sweep.commands import token_savings
 from choicewise.running.evaluate import evaluate
 from tests.helpers.commands import choicewise
 from tests.helpers.fake_engine import FakeEngine

@@ -16,11 +16,11 @@ from choicewise.engine import DEVICE_TOKENS, SHARD_TOKENS, SHARE, cut_shards, sh
 from choicewise.errors import UsageError
 from choicewise.extensions.cluster import ray
 from choicewise.extensions.cluster.ray import Needs, in_words, needs_of
+from choicewise.extensions.sweep.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
 from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet
 from choicewise.requests.request import BlockPrompt
-from choicewise.running.plan import unique_tokens
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.answers import ids
 from tests.helpers.messages import Gist

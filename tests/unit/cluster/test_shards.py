@@ -19,6 +19,7 @@ from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.cluster.merge import MissingShards, merge, merge_all
 from choicewise.extensions.cluster.slurm import part_of_array
 from choicewise.extensions.doctor.examine import examine
+from choicewise.extensions.sweep.sweep import sweep
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
 from choicewise.records import (
@@ -32,7 +33,6 @@ from choicewise.records import (
 )
 from choicewise.running.job import job_of
 from choicewise.running.shards import Assignment, Share, share_of
-from choicewise.running.sweep import sweep
 from choicewise.store import tables
 from choicewise.store.folder import not_complete, read_manifest, read_sweep, write_manifest
 from choicewise.store.tables import Keys, block_file, read_table, write_arrow

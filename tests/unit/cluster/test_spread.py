@@ -14,13 +14,13 @@ from choicewise.errors import DataError, MachinesLost, MissingData, ModelError, 
 from choicewise.extensions.cluster import processes, ray, spread
 from choicewise.extensions.cluster.part import Part, compute_part, error_of
 from choicewise.extensions.doctor.examine import examine
+from choicewise.extensions.sweep.sweep import Audience, sweep
 from choicewise.models.kinds import model_kind
 from choicewise.models.local.devices import NOTHING, Footprint
 from choicewise.models.model import Model
 from choicewise.ports import ModelRuns
 from choicewise.protocols.catalogue import resolve
 from choicewise.running.job import job_of
-from choicewise.running.sweep import Audience, sweep
 from choicewise.store.folder import read_sweep
 from choicewise.store.tables import read_blocks
 from choicewise.util.isolate import Record

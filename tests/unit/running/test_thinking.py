@@ -8,12 +8,12 @@ import pytest
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, ProtocolError
+from choicewise.extensions.sweep.plan import unique_tokens
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.questions import Conclusion, Generation, Sampling, Span
 from choicewise.requests.render import rendered_requests
 from choicewise.results.run import Run
 from choicewise.running.observe import IN_A_THOUGHT, observe
-from choicewise.running.plan import unique_tokens
 from choicewise.tokens.chat_template import Message, ServedChat
 from tests.helpers.answers import ids
 from tests.helpers.messages import Gist

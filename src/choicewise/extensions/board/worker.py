@@ -37,6 +37,7 @@ from choicewise.errors import (
 )
 from choicewise.extensions.board.queue import SECONDS, Lease, SubmissionService
 from choicewise.extensions.board.submission import Busy, LeaseLost, Policy, Wanted, refusal
+from choicewise.extensions.sweep.sweep import Audience, sweep
 from choicewise.models.fake import FAKES
 from choicewise.models.load import load_model
 from choicewise.models.local.files import read_config, readable, weight_files
@@ -47,7 +48,6 @@ from choicewise.records import SWEEP
 from choicewise.running.fitting import change_notes, variants_among
 from choicewise.running.job import ModelChoice, OpenedSource, job_of
 from choicewise.running.progress import Progress
-from choicewise.running.sweep import Audience, sweep
 from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked

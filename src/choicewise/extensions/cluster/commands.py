@@ -44,8 +44,8 @@ def merge(
         raise UsageError("--out is missing; name a new folder for the merged run")
     output.check()
     from choicewise.cli.report import print_folders
-    from choicewise.cli.run import token_savings
     from choicewise.extensions.cluster.merge import MissingShards, merge_all
+    from choicewise.extensions.sweep.commands import token_savings
 
     try:
         merge_all(folders, out, options.line_of, allow_missing, tell)

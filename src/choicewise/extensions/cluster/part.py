@@ -12,9 +12,9 @@ from typing import Any
 
 from choicewise import __version__, errors
 from choicewise.errors import ChoicewiseError, MissingData, UsageError
+from choicewise.extensions.sweep.sweep import Audience, evaluate_runs
 from choicewise.ports import ModelRuns
 from choicewise.running.job import job_of
-from choicewise.running.sweep import Audience, evaluate_runs
 from choicewise.util.files import write_text
 from choicewise.util.isolate import Record
 from choicewise.util.jsonio import exact_json, read_json

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, StoreError
+from choicewise.extensions.sweep.plan import unique_tokens
 from choicewise.extensions.training.bundles.bundle import (
     DIGESTED,
     LOGPROB,
@@ -44,7 +45,6 @@ from choicewise.questions import Answers, Ids, Prompt, Span, TokenScores, prompt
 from choicewise.records import MANIFEST, OBSERVATIONS, REQUESTS, SPANS, BlockRecord
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.evaluate import evaluate
-from choicewise.running.plan import unique_tokens
 from choicewise.running.progress import Progress
 from choicewise.store.tables import block_file, file_record, read_columns
 from choicewise.tokens.tokenizer import Tokenizer

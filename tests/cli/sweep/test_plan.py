@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
-from choicewise.cli.run import plan_lines, token_savings
+from choicewise.extensions.sweep.commands import plan_lines, token_savings
+from choicewise.extensions.sweep.plan import Plan, measure_speed, plan, unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span
 from choicewise.records import Spent
 from choicewise.running.job import Task
-from choicewise.running.plan import Plan, measure_speed, plan, unique_tokens
 from choicewise.running.work import Work
 from choicewise.tokens.tokenizer import ByteTokenizer
 from tests.helpers.commands import choicewise

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from choicewise.cli.commands import invoke
-from choicewise.cli.run import INCOMPLETE
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageError
+from choicewise.extensions.sweep import sweep
+from choicewise.extensions.sweep.commands import INCOMPLETE
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.page.study import read_study
 from choicewise.results.run import open_run
 from choicewise.results.sweep import one_run, run_folders
 from choicewise.running import job as job_module
-from choicewise.running import sweep
 from choicewise.running.job import Source, Task, read_plan, sources_of
 from choicewise.running.progress import SweepProgress
 from choicewise.store.folder import read_manifest, read_sweep

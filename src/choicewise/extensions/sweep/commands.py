@@ -26,12 +26,12 @@ from choicewise.running.progress import duration
 from choicewise.util.text import command_line, counted, listed
 
 if TYPE_CHECKING:
+    from choicewise.extensions.sweep.plan import Plan
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
     from choicewise.results.run import Run
     from choicewise.running.job import Job, OpenedSource, Source
-    from choicewise.running.plan import Plan
 
     Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
@@ -312,10 +312,10 @@ def do_sweep(
     """Evaluate the runs of ``job``, with progress on stderr.
 
     ``ready`` is called when a model is loaded; the other arguments are those of
-    :func:`choicewise.running.sweep.sweep`.
+    :func:`choicewise.extensions.sweep.sweep.sweep`.
     """
-    from choicewise.running.sweep import Audience
-    from choicewise.running.sweep import sweep as run_sweep
+    from choicewise.extensions.sweep.sweep import Audience
+    from choicewise.extensions.sweep.sweep import sweep as run_sweep
 
     models: list[Model] = []
 
@@ -340,8 +340,8 @@ def do_sweep(
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     """Print what a run would compute: of each of several benchmarks, and in all."""
+    from choicewise.extensions.sweep.plan import plan, total
     from choicewise.running.job import Task, open_all, refuse
-    from choicewise.running.plan import plan, total
 
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
     refuse(failed, job.without_missing)

@@ -1,0 +1,28 @@
+"""Declare the commands ``run`` and ``sweep``, which evaluate models into run folders, and the
+function ``choicewise.sweep``.
+"""
+
+from __future__ import annotations
+
+from choicewise.ports import Command, Extension, returns
+
+
+class Run(Command):
+    """Declare ``choicewise run``."""
+
+    name = "run"
+    summary = "Score a model on a dataset under every named protocol."
+    app = returns("choicewise.extensions.sweep.commands:run")
+
+
+class Sweep(Command):
+    """Declare ``choicewise sweep``."""
+
+    name = "sweep"
+    summary = "Score several models under protocols and suites."
+    app = returns("choicewise.extensions.sweep.commands:sweep")
+
+
+EXTENSION = Extension(
+    "sweep", [Run(), Sweep()], names={"sweep": "choicewise.extensions.sweep.sweep"}
+)

@@ -9,9 +9,10 @@ import csv
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from html import escape
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from choicewise.util.jsonio import json_value
@@ -114,6 +115,21 @@ class Table:
                 raise ValueError(
                     f"{self.name}: a row has {len(row)} values for {len(self.columns)} columns"
                 )
+
+
+def rows_of(columns: Sequence[Column], records: Iterable[object]) -> list[Sequence[Any]]:
+    """Return a row for each record: its attributes with the names of the columns, of which there
+    are several.
+    """
+    return list(map(attrgetter(*[column.name for column in columns]), records))
+
+
+def facts_of(record: Any, without: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, without those that the rows or the notes of a table
+    have.
+    """
+    names = [field.name for field in fields(record)]
+    return {name: getattr(record, name) for name in names if name not in without}
 
 
 def without_columns(table: Table, names: Collection[str]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -13,6 +12,7 @@ from typing import Generic, TypeVar
 
 from choicewise.errors import StoreError
 from choicewise.util.files import write_text
+from choicewise.util.text import text_digest
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -60,7 +60,7 @@ def read_user_cache(kind: str, key: str) -> str | None:
     """
     with suppress(OSError, ValueError):
         check, text = _entry(kind, key).read_text(encoding="utf-8").split("\n", 1)
-        if check == _sha256(key + text):
+        if check == text_digest(key + text):
             return text
     return None
 
@@ -70,7 +70,7 @@ def write_user_cache(kind: str, key: str, text: str) -> None:
     entry = _entry(kind, key)
     with suppress(OSError, StoreError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_text(entry, f"{_sha256(key + text)}\n{text}")
+        write_text(entry, f"{text_digest(key + text)}\n{text}")
 
 
 def user_cache_folder(kind: str, key: str) -> Path:
@@ -86,8 +86,4 @@ def user_cache_folder(kind: str, key: str) -> Path:
 
 
 def _entry(kind: str, key: str) -> Path:
-    return user_cache_folder(kind, _sha256(key))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return user_cache_folder(kind, text_digest(key))

@@ -13,6 +13,12 @@ from typing import Any, Final
 
 from choicewise.util.text import disarmed
 
+JsonDict = dict[str, Any]
+"""An object of JSON."""
+
+JsonMapping = Mapping[str, Any]
+"""An object of JSON that is only read."""
+
 _ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 

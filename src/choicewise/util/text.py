@@ -4,6 +4,7 @@ addresses.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -29,6 +30,11 @@ REASON = 120
 
 # So many models, or datasets, are named one by one.
 SEVERAL = 3
+
+
+def text_digest(text: str) -> str:
+    """Return the sha256 of ``text`` in UTF-8, 64 hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shown(text: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.agreement import CAUSES, Agreement, agreement
 from choicewise.results.run import Run
 from choicewise.table import Column, Table
 
-PAIRS: Final = (
+PAIRS = (
     Column("left", heading="retrievals"),
     Column("right", joined=", "),
     Column("n", "count"),
@@ -29,7 +29,7 @@ PAIRS: Final = (
     Column("decided", "names", heading="otherwise"),
 )
 
-WORST: Final = (
+WORST = (
     Column("item"),
     Column("choice", "count", joined=" "),
     Column("text", "excerpt"),
@@ -41,7 +41,7 @@ WORST: Final = (
     Column("cause"),
 )
 
-COUNTS: Final = (
+COUNTS = (
     Column("left"),
     Column("right"),
     Column("of"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def along_thoughts(run: Run) -> list[AlongThought]:
     return thoughts
 
 
-BUDGETS: Final = 10
+BUDGETS = 10
 """The greatest number of budgets."""
 
 _THOUGHTS = Column("thoughts", compute=ObservedPortion.thoughts)
@@ -185,30 +185,23 @@ def _thoughts_under(run: Run, name: str, plain: Protocol) -> Iterator[AlongThoug
     scored = answers.is_scored()
     whole = scored & ~is_closed
     closed = scored & is_closed
-    shared = _Shared(
+    # The answers of one protocol share these, however the thoughts ended.
+    along = partial(
+        AlongThought,
         protocol=name,
         whole=int(whole.sum()),
         closed=int(closed.sum()),
         missing=accuracies[-1].missing_reasons(np.ones(len(scored), dtype=np.bool_)),
     )
     # A run that never came to the end of a thought has its reasons, and no points.
-    if shared.whole or not shared.closed:
-        yield _along("itself", answers.among(whole), shared)
-    if shared.closed:
-        yield _along("limit", answers.among(closed), shared)
+    if whole.any() or not closed.any():
+        yield _along(along, "itself", answers.among(whole))
+    if closed.any():
+        yield _along(along, "limit", answers.among(closed))
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Hold what the answers of one protocol share, however the thoughts ended."""
-
-    protocol: str
-    whole: int
-    closed: int
-    missing: tuple[MissingReason, ...]
-
-
-def _along(ended: str, answers: _Answers, shared: _Shared) -> AlongThought:
+def _along(along: Callable[..., AlongThought], ended: str, answers: _Answers) -> AlongThought:
+    """Complete ``along`` with the answers along the thoughts that ended in one way."""
     shares = list(ALONG.values())
     n = answers.tokens.shape[1]
     points = []
@@ -226,13 +219,9 @@ def _along(ended: str, answers: _Answers, shared: _Shared) -> AlongThought:
     settled = answers.settled()
     thought_tokens = answers.tokens[-1]
     settled_tokens = answers.tokens[settled, np.arange(n)]
-    return AlongThought(
-        protocol=shared.protocol,
+    return along(
         ended=ended,
         n=n,
-        whole=shared.whole,
-        closed=shared.closed,
-        missing=shared.missing,
         thought_tokens=_median(thought_tokens),
         chance=chance,
         points=tuple(points),

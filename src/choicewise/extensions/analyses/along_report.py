@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any, Final
 
-from choicewise.extensions.analyses.along import AlongThought, Point, along_thoughts
+from choicewise.extensions.analyses.along import AlongThought, along_thoughts
 from choicewise.results.run import Run
-from choicewise.table import KINDS, Column, Table
+from choicewise.table import KINDS, Column, Table, facts_of, rows_of
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, percent
 
-ENDED: Final = {"itself": "that the model ended", "limit": "closed at their limit"}
+ENDED = {"itself": "that the model ended", "limit": "closed at their limit"}
 """How thoughts ended, in words."""
 
-_ANSWERS: Final = (
+_ANSWERS = (
     Column("accuracy", "share", heading="right %"),
     Column("accuracy_low", "share", heading="95 % interval"),
     Column("accuracy_high", "share", joined=" – "),
@@ -31,14 +30,14 @@ _ANSWERS: Final = (
     ),
 )
 
-SHARES: Final = (
+SHARES = (
     Column("share", "share", heading="after %"),
     Column("tokens", "tokens", meaning="the median after this share"),
     Column("spent", "tokens", data=True),
     *_ANSWERS,
 )
 
-BUDGETS: Final = (
+BUDGETS = (
     Column("tokens", "tokens", heading="within tokens"),
     Column(
         "spent",
@@ -66,52 +65,28 @@ def run_tables(run: Run) -> Iterator[Table]:
         yield from along_tables(str(run.folder), along, facts)
 
 
-def along_tables(subject: str, along: AlongThought, run_facts: dict[str, Any]) -> Iterator[Table]:
+def along_tables(subject: str, along: AlongThought, run_facts: JsonDict) -> Iterator[Table]:
     """Yield a protocol's answers by share, and within budgets of tokens if there are any.
 
     ``subject``: the beginning of the title. ``run_facts``: facts of the run, for programs.
     """
     title = f"{subject}: {counted(along.n, 'thought')} {ENDED[along.ended]}, {along.protocol}"
-    rows = [[point.share, point.tokens, point.spent, *_answers(point)] for point in along.points]
-    facts = {
-        **run_facts,
-        "protocol": along.protocol,
-        "ended": along.ended,
-        "n": along.n,
-        "whole": along.whole,
-        "closed": along.closed,
-        "missing": [asdict(reason) for reason in along.missing],
-        "thought_tokens": along.thought_tokens,
-        "chance": along.chance,
-        "settled": dict(along.settled),
-        "settled_share": along.settled_share,
-        "settled_tokens": along.settled_tokens,
-        "tokens_after": along.tokens_after,
-        "turns": asdict(along.turns),
-    }
     yield Table(
         name="along",
         title=title,
         columns=SHARES,
-        rows=rows,
+        rows=rows_of(SHARES, along.points),
         notes=along_lines(along),
-        facts=facts,
+        facts={**run_facts, **facts_of(along, ("points", "budgets"))},
     )
     if along.budgets:
-        rows = [[point.tokens, point.spent, *_answers(point)] for point in along.budgets]
         yield Table(
             name="along-budgets",
             title=f"{title}, within budgets",
             columns=BUDGETS,
-            rows=rows,
+            rows=rows_of(BUDGETS, along.budgets),
             facts=run_facts,
         )
-
-
-def _answers(point: Point) -> list[float]:
-    accuracy = [point.accuracy, point.accuracy_low, point.accuracy_high]
-    probability = [point.probability, point.probability_low, point.probability_high]
-    return [*accuracy, *probability, point.open]
 
 
 tokens = KINDS["tokens"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +27,10 @@ from choicewise.util.text import are, counted, listed
 # wrong key, two right answers, or a fault of its format. The protocols under which it is bad, and
 # the item itself, say which of these.
 
-FEWEST: Final = 10
+FEWEST = 10
 """Models from which on items are judged: of fewer, a correlation says nothing."""
 
-LEVEL: Final = 0.05
+LEVEL = 0.05
 """How often an item that is unrelated to all others comes out bad under one protocol, at most."""
 
 
@@ -190,7 +189,7 @@ class Audit:
         return [item for item in self.bad if item.verdict == verdict]
 
 
-VERDICTS: Final = {
+VERDICTS = {
     "all": "bad under every protocol: a wrong key, or several right answers",
     "one": "bad under one protocol and good under every other: a fault of its format",
     "some": "bad under some protocols",
@@ -287,8 +286,8 @@ def _audit(runs: Sequence[Summary]) -> Audit:
     judged: dict[str, _Judged] = {}
     duplicates: list[str] = []
     for first, *others in _comparable(runs):
-        judged[first.name] = _Judged.of(first.outcomes, items)
-        duplicates.extend(other.name for other in others)
+        judged[first[0].name] = _Judged.of(first, items)
+        duplicates.extend(other[0].name for other in others)
     run_counts = _run_counts(runs, items)
     shared = int((run_counts == len(runs)).sum())
     statistics = [under.statistics for under in judged.values()]
@@ -401,17 +400,9 @@ def _verdict(under: Sequence[Judgement]) -> str:
     return "some"
 
 
-@dataclass(frozen=True)
-class _SharedProtocol:
-    """Hold the outcomes of several runs under one protocol."""
-
-    name: str
-    outcomes: list[Outcome]
-
-
-def _comparable(runs: Sequence[Summary]) -> Iterator[list[_SharedProtocol]]:
-    """Yield the protocols that enough runs have; those that can't differ in any of these runs
-    together.
+def _comparable(runs: Sequence[Summary]) -> Iterator[list[list[Outcome]]]:
+    """Yield the outcomes of the runs under each protocol that enough of them have; protocols that
+    can't differ in any of these runs together.
     """
     firsts = [run.outcomes.firsts for run in runs]
     outcomes_by_digest: dict[str, dict[int, Outcome]] = {}
@@ -420,13 +411,11 @@ def _comparable(runs: Sequence[Summary]) -> Iterator[list[_SharedProtocol]]:
             if not METRICS[outcome.protocol.metric].pooled:
                 of_runs = outcomes_by_digest.setdefault(outcome.protocol.digest, {})
                 of_runs.setdefault(index, outcome)
-    groups: dict[tuple[tuple[int, str], ...], list[_SharedProtocol]] = {}
+    groups: dict[tuple[tuple[int, str], ...], list[list[Outcome]]] = {}
     for digest, outcomes in outcomes_by_digest.items():
         if len(outcomes) >= FEWEST:
             first_by_run = tuple((index, firsts[index][digest]) for index in outcomes)
-            members = list(outcomes.values())
-            shared = _SharedProtocol(members[0].name, members)
-            groups.setdefault(first_by_run, []).append(shared)
+            groups.setdefault(first_by_run, []).append(list(outcomes.values()))
     yield from groups.values()
 
 
@@ -445,12 +434,12 @@ def _questions(runs: Sequence[Summary], wanted: set[str]) -> dict[str, str]:
     return questions
 
 
-_ADVICE: Final = (
+_ADVICE = (
     f"item statistics need the runs of {FEWEST} or more models on the same data: "
     "evaluate or import more of them"
 )
 
-_ROUNDING: Final = 1e-12
+_ROUNDING = 1e-12
 """Credits that differ by no more are equal."""
 
 
@@ -494,16 +483,16 @@ def _covariance_with_others(deviations: Floats) -> Floats:
     return np.asarray((deviations * others).sum(axis=0), dtype=np.float64)
 
 
-PAIRS: Final = 50_000
+PAIRS = 50_000
 """Pairs of items for which isotonic fits are computed, about; of more, other items are drawn."""
 
-FEWEST_OTHERS: Final = 50
+FEWEST_OTHERS = 50
 """Other items that are drawn for each item, at least."""
 
-_ITEMS_AT_ONCE: Final = 512
+_ITEMS_AT_ONCE = 512
 """Items whose products with all others are computed together."""
 
-_CELLS_AT_ONCE: Final = 2_000_000
+_CELLS_AT_ONCE = 2_000_000
 """Numbers in the arrays of fits that are computed together."""
 
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.audit import (
     LEVEL,
     VERDICTS,
     Audit,
     BadItem,
-    Judgement,
     audit,
 )
 from choicewise.protocols.metrics import METRICS
 from choicewise.results.outcomes import Summary
-from choicewise.table import Column, Share, Table
+from choicewise.table import Column, Share, Table, facts_of, rows_of
 from choicewise.util.text import counted, listed
 
-ITEM: Final = (
+ITEM = (
     Column("item"),
     Column("subject", optional=True),
     Column("question", "excerpt"),
 )
 
-BAD: Final = (
+BAD = (
     *ITEM,
     Column("right", "number"),
     Column(
@@ -40,7 +39,7 @@ BAD: Final = (
     Column("verdict", data=True),
 )
 
-JUDGEMENTS: Final = (
+JUDGEMENTS = (
     Column("item"),
     Column("protocol"),
     Column("metric"),
@@ -52,9 +51,9 @@ JUDGEMENTS: Final = (
     Column("bad"),
 )
 
-CONSTANT: Final = (*ITEM, Column("right", "number"))
+CONSTANT = (*ITEM, Column("right", "number"))
 
-_COUNTED: Final = {
+_COUNTED = {
     "all": "bad under every protocol",
     "one": "under one only",
     "some": "under some",
@@ -62,7 +61,7 @@ _COUNTED: Final = {
 }
 """Verdict → the words behind the number of items."""
 
-_NAMES: Final = {
+_NAMES = {
     "all": "bad-under-all",
     "one": "bad-under-one",
     "some": "bad-under-some",
@@ -95,8 +94,8 @@ def audit_tables(report: Audit) -> Iterator[Table]:
             )
     judgements = []
     for item in report.bad:
-        for judgement in item.under:
-            judgements.append(_judgement_row(item, judgement))
+        for row in rows_of(JUDGEMENTS[1:], item.under):
+            judgements.append([item.item, *row])
     yield Table(
         name="judgements",
         title="bad items by protocol",
@@ -104,7 +103,7 @@ def audit_tables(report: Audit) -> Iterator[Table]:
         rows=judgements,
         data=True,
     )
-    constant = [[item.item, item.subject, item.question, item.right] for item in report.constant]
+    constant = rows_of(CONSTANT, report.constant)
     # An item that no model gets right is hard, or its key is wrong: a reader can tell.
     never = [row[:3] for row in constant if row[3] == 0]
     if never:
@@ -119,7 +118,7 @@ def audit_tables(report: Audit) -> Iterator[Table]:
     )
 
 
-_CHANCE: Final = (
+_CHANCE = (
     "bad: all three below 0, item-rest significantly; of items that have nothing to do with "
     f"ability up to {LEVEL:.0%} "
     "are so by chance: read the item"
@@ -132,16 +131,8 @@ def _summary(report: Audit) -> Table:
         protocols = counted(len(report.protocols), "protocol")
     items = counted(report.items, "item")
     judged = f"{report.judged:,} of {items} judged by {len(report.models)} models"
-    facts = {
-        "dataset": report.dataset,
-        "data": report.data,
-        "models": list(report.models),
-        "protocols": list(report.protocols),
-        "alike": list(report.duplicates),
-        "items": report.items,
-        "shared": report.shared,
-        "judged": report.judged,
-    }
+    facts = facts_of(report, ("duplicates", "bad", "constant"))
+    facts["alike"] = report.duplicates
     return Table(
         name="audit",
         title=(
@@ -198,10 +189,4 @@ def _bad_row(item: BadItem) -> list[Any]:
     row: list[Any] = [item.item, item.subject or None, item.question]
     row += [right, worst.rest, worst.scale, worst.isotonic]
     row += [names, item.verdict]
-    return row
-
-
-def _judgement_row(item: BadItem, judgement: Judgement) -> list[Any]:
-    row: list[Any] = [item.item, judgement.protocol, judgement.metric, judgement.right]
-    row += [judgement.models, judgement.rest, judgement.scale, judgement.isotonic, judgement.bad]
     return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.report.axes import change_text
 from choicewise.results.ladder import Effect, Spread, main_effects
@@ -12,7 +12,7 @@ from choicewise.results.run import Run
 from choicewise.table import Column, Table
 from choicewise.util.text import counted
 
-_SPREAD: Final = (
+_SPREAD = (
     Column("mean", "points"),
     Column("sd", "share"),
     Column("low", "points", heading="lowest"),
@@ -20,13 +20,13 @@ _SPREAD: Final = (
     Column("pairs", "count"),
 )
 
-AXES: Final = (
+AXES = (
     Column("axis"),
     Column("absolute", "share", heading="size", meaning="mean absolute change"),
     *_SPREAD,
 )
 
-CHANGES: Final = (
+CHANGES = (
     Column("axis", data=True),
     Column("change", "names"),
     Column("axes", "names", data=True),
@@ -35,7 +35,7 @@ CHANGES: Final = (
     *_SPREAD,
 )
 
-PAIRS: Final = (
+PAIRS = (
     Column("axis"),
     Column("change", "names"),
     Column("start"),

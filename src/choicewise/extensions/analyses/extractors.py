@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from choicewise.scoring.portion import ObservedPortion
 # of them and B to the next. How far they are apart on a run is how much of its number the rule
 # alone makes.
 
-LETTER_RULES: Final = ("letter-match", *EXTRACTIONS)
+LETTER_RULES = ("letter-match", *EXTRACTIONS)
 """Decisions that read an option's letter in generated text."""
 
 
@@ -143,11 +143,12 @@ def cohen_kappa(left: Integers, right: Integers) -> float:
     if by_chance == 1:
         return math.nan
     observed = float(np.mean(left == right))
-    return (observed - float(by_chance)) / (1 - float(by_chance))
+    # Of -0.0 no sign is left.
+    return (observed - float(by_chance)) / (1 - float(by_chance)) + 0.0
 
 
-_START: Final = 60
-_END: Final = 120
+_START = 60
+_END = 120
 """Characters at the ends of a long text that are kept of a disputed item."""
 
 _Excerpts = npt.NDArray[Any]

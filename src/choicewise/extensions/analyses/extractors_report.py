@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.extractors import (
     DisputedItem,
     ExtractorsReport,
-    RulePair,
     RuleReading,
     extractors,
 )
 from choicewise.results.run import Run
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, facts_of, rows_of
 from choicewise.util.text import counted, listed, percent
 
-RULES: Final = (
+RULES = (
     Column("alike", "count", heading=""),
     Column("rule"),
     Column("read", "share", heading="read %"),
@@ -27,14 +26,14 @@ RULES: Final = (
     Column("protocols", "names", heading="decides"),
 )
 
-PAIRS: Final = (
+PAIRS = (
     Column("left", heading="rule"),
     Column("right", heading="other rule"),
     Column("same", "share", heading="read alike %", meaning="no option is an answer, too"),
     Column("kappa", "correlation", heading="Cohen's kappa"),
 )
 
-DISPUTED: Final = (
+DISPUTED = (
     Column("item"),
     Column("right"),
     Column("read", "names", heading="read by rules"),
@@ -42,7 +41,7 @@ DISPUTED: Final = (
     Column("end", "excerpt", joined=" […] "),
 )
 
-READINGS: Final = (
+READINGS = (
     Column("item"),
     Column("letter", meaning="empty if the rules read no option"),
     Column("rules", "names"),
@@ -76,28 +75,21 @@ def extractor_tables(folder: str, report: ExtractorsReport) -> Iterator[Table]:
         name="rules",
         title=title,
         columns=RULES,
-        rows=[_rule_row(rule, numbers) for rule in rules],
+        rows=[[numbers[row[0]], *row] for row in rows_of(RULES[1:], rules)],
         notes=[
             _range(report.rules),
             "rules with one number read the same in every text; a text in which a rule reads no "
             "option is wrong",
         ],
-        facts={
-            "run": folder,
-            "protocols": list(report.protocols),
-            "n": report.n,
-            "missing": report.missing,
-            "partly": report.partly,
-        },
+        facts={"run": folder, **facts_of(report, ("rules", "pairs", "disputed"))},
     )
     if report.n:
         pairs = sorted(report.pairs, key=lambda pair: pair.same)
-        rows = [[pair.left, pair.right, pair.same, _kappa(pair)] for pair in pairs]
         yield Table(
             name="rule-pairs",
             title="how far the rules agree, the least first",
             columns=PAIRS,
-            rows=rows,
+            rows=rows_of(PAIRS, pairs),
         )
     if report.disputed:
         yield from _disputes(report)
@@ -119,12 +111,6 @@ def _numbers(report: ExtractorsReport) -> Mapping[str, int]:
     return {rule: 1 + firsts.index(first_rule) for rule, first_rule in first.items()}
 
 
-def _rule_row(rule: RuleReading, numbers: Mapping[str, int]) -> list[Any]:
-    number = numbers[rule.rule]
-    interval = [rule.ci_low, rule.ci_high]
-    return [number, rule.rule, rule.read, rule.accuracy, *interval, rule.protocols]
-
-
 def _range(rules: Sequence[RuleReading]) -> str:
     values = [rule.accuracy for rule in rules if not math.isnan(rule.accuracy)]
     if not values:
@@ -133,10 +119,6 @@ def _range(rules: Sequence[RuleReading]) -> str:
         f"The same texts are {percent(min(values))} to {percent(max(values))} % right, depending "
         "on the rule"
     )
-
-
-def _kappa(pair: RulePair) -> float:
-    return pair.kappa + 0.0  # of -0.0 no sign is left
 
 
 def _disputes(report: ExtractorsReport) -> Iterator[Table]:

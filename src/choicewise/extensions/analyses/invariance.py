@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
 
 import numpy as np
 
@@ -23,10 +22,10 @@ from choicewise.scoring.decide import choice_distribution
 from choicewise.scoring.intervals import FEWEST
 from choicewise.scoring.observed import Floats
 
-DRAWS: Final = 2000
+DRAWS = 2000
 """Samples of the bootstrap over cases."""
 
-_ROUNDING: Final = 1e-9
+_ROUNDING = 1e-9
 """Difference up to which two probabilities are the same."""
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.invariance import Check, Panel, measure_of, panels
 from choicewise.protocols.panel import CHECKS
 from choicewise.results.run import Run
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, facts_of
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, percent
 
-COLUMNS: Final = (
+COLUMNS = (
     Column("check", heading="changed"),
     Column("n", "count", heading="items"),
     Column(
@@ -60,11 +60,8 @@ def run_tables(run: Run) -> Iterator[Table]:
         yield panel_table(title, panel, facts)
 
 
-def panel_table(title: str, panel: Panel, run_facts: dict[str, Any]) -> Table:
+def panel_table(title: str, panel: Panel, run_facts: JsonDict) -> Table:
     """Return the checks of a panel. ``run_facts``: facts of the run, for programs."""
-    none = None
-    if panel.none is not None:
-        none = asdict(panel.none)
     columns: Sequence[Column] = ()
     if panel.checks:
         columns = COLUMNS
@@ -77,19 +74,7 @@ def panel_table(title: str, panel: Panel, run_facts: dict[str, Any]) -> Table:
         columns=columns,
         rows=[_row(check) for check in panel.checks],
         notes=notes,
-        facts={
-            **run_facts,
-            "protocol": panel.protocol,
-            "kind": panel.kind,
-            "n": panel.n,
-            "accuracy": panel.accuracy,
-            "uniform": panel.uniform,
-            "computed": panel.computed,
-            "repeated": panel.repeated,
-            "repeat_flips": panel.repeat_flips,
-            "none": none,
-            "places": list(panel.places),
-        },
+        facts={**run_facts, **facts_of(panel, ("checks",))},
     )
 
 

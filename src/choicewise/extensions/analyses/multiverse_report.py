@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.multiverse import (
     Condition,
@@ -23,10 +23,10 @@ from choicewise.extensions.analyses.multiverse import (
 from choicewise.extensions.analyses.statistics import Fit
 from choicewise.results.run import Run
 from choicewise.scoring.significance import FEWEST
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, facts_of, rows_of
 from choicewise.util.text import are, counted, percent
 
-SPREADS: Final = (
+SPREADS = (
     Column("model"),
     Column("dataset", joined=" on "),
     Column("protocols", "count"),
@@ -42,13 +42,13 @@ SPREADS: Final = (
     Column("unmeasured", "names", data=True),
 )
 
-ALIKE: Final = (
+ALIKE = (
     Column("model"),
     Column("dataset"),
     Column("protocols", "names"),
 )
 
-CONTESTS: Final = (
+CONTESTS = (
     Column("protocol"),
     Column("difference", "points"),
     Column("n", "count"),
@@ -57,7 +57,7 @@ CONTESTS: Final = (
     Column("alike", "names", data=True),
 )
 
-RANKS: Final = (
+RANKS = (
     Column("left"),
     Column("right"),
     Column("tau", "correlation"),
@@ -90,7 +90,7 @@ def multiverse_tables(panel: Multiverse) -> Iterator[Table]:
     )
     for duel in panel.duels:
         yield _duel_table(duel, panel.spreads)
-    ranks = [[pair.left, pair.right, pair.tau, pair.models] for pair in panel.ranks]
+    ranks = rows_of(RANKS, panel.ranks)
     yield Table(
         name="ranks", title="Kendall's τ between protocols", columns=RANKS, rows=ranks, data=True
     )
@@ -267,14 +267,7 @@ def distribution_table(distribution: Distribution) -> Table:
         columns=columns,
         rows=rows,
         notes=notes,
-        facts={
-            "model": distribution.model,
-            "dataset": distribution.dataset,
-            "protocol": distribution.protocol,
-            "temperature": distribution.temperature,
-            "softmax_fit": softmax and asdict(softmax),
-            "winner_fit": winner and asdict(winner),
-        },
+        facts=facts_of(distribution, ("conditions",)),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.results.outcomes import Outcome, Summary, macro_weights
 from choicewise.results.rows import data_id
-from choicewise.util.jsonio import json_value
+from choicewise.util.jsonio import JsonDict, json_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class SampleEstimate:
     others: tuple[str, ...]
     estimate: Estimate
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonDict:
         """Return a row of a report with the population; its metric is called ``...-estimate``."""
         content = asdict(self)
         content |= content.pop("estimate")

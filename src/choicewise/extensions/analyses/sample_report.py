@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.sample import SampleEstimate, sample_estimates
 from choicewise.ports import Estimates
@@ -16,7 +16,7 @@ from choicewise.results.outcomes import Summary
 from choicewise.table import Column, Share, Table, written
 from choicewise.util.text import counted, safe, wrapped
 
-COLUMNS: Final = (
+COLUMNS = (
     *(Column("model"), Column("protocol"), Column("metric")),
     Column("estimate", "number"),
     Column("se", "number", joined=" ± "),
@@ -28,7 +28,7 @@ COLUMNS: Final = (
     Column("worth", "ratio", meaning="sample size that gives the same error without other models"),
 )
 
-_GAIN: Final = 1.05
+_GAIN = 1.05
 """Estimates that are worth no more times the questions of their sample say nothing of it."""
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final
 
 import numpy as np
 
@@ -30,16 +29,16 @@ from choicewise.scoring.intervals import ALIKE
 from choicewise.scoring.observed import Floats
 from choicewise.util.text import are, counted, listed
 
-STEPS: Final = 3
+STEPS = 3
 """Checkpoints of a training run from which on there is noise, and a line over them."""
 
-MODELS: Final = 5
+MODELS = 5
 """Models from which on items are correlated with compute."""
 
-LAST: Final = 30
+LAST = 30
 """Last checkpoints whose spread is the noise, at most."""
 
-_AVERAGED: Final = 5
+_AVERAGED = 5
 """Last checkpoints whose mean stands for a training run among models."""
 
 
@@ -321,7 +320,7 @@ def signals(runs: Sequence[Summary]) -> list[Signal]:
     )
 
 
-_UNITS: Final = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+_UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _STEP = re.compile(
     r"(?<![a-z])(?:global[-_]?)?(?:steps?|checkpoint|ckpt|iter|ba)[-_=]?(?P<number>\d+)(?P<unit>k?)(?![0-9a-z])",
     re.I,

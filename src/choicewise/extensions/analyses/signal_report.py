@@ -5,14 +5,14 @@ metrics.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.analyses.signal import Follows, Signal, SignalRow, signals
 from choicewise.results.outcomes import Summary
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, facts_of
 from choicewise.util.text import counted, listed
 
-SIGNAL: Final = (
+SIGNAL = (
     Column("protocol"),
     Column("metric"),
     Column(
@@ -36,7 +36,7 @@ SIGNAL: Final = (
     Column("chain", data=True),
 )
 
-CHAIN: Final = (
+CHAIN = (
     Column("protocol"),
     Column("metric"),
     Column("median", "correlation", heading="middle item"),
@@ -83,15 +83,7 @@ def signal_tables(report: Signal) -> list[Table]:
         columns=SIGNAL,
         rows=[_signal_row(row) for row in report.rows],
         notes=[*notes, *report.notes],
-        facts={
-            "dataset": report.dataset,
-            "data": report.data,
-            "unit": report.unit,
-            "trainings": {name: list(steps) for name, steps in report.trainings.items()},
-            "last": dict(report.last),
-            "models": list(report.models),
-            "step": report.step,
-        },
+        facts=facts_of(report, ("rows", "notes")),
     )
     if not report.chains:
         return [table]

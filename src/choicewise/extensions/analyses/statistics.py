@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -137,7 +136,7 @@ def _pearson(left: Floats, right: Floats) -> float:
     return float((x * y).sum()) / spread
 
 
-AT_ONCE: Final = 1 << 18
+AT_ONCE = 1 << 18
 """Pairs of choices that are compared together: some 10 MB."""
 
 

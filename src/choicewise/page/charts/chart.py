@@ -129,6 +129,12 @@ Record = dict[str, Any]
 
 Records = Sequence[Record]
 
+
+def of_kind(values: Records, kind: str) -> list[Record]:
+    """Return the records of one kind."""
+    return [record for record in values if record["kind"] == kind]
+
+
 WIDTH = 760
 """Pixels of a chart unless the caller says otherwise."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Record, Records
+from choicewise.page.charts.chart import Record, Records, of_kind
 from choicewise.page.item_views import words
 from choicewise.results.compare import published
 from choicewise.results.number import Number
@@ -38,7 +38,7 @@ def caption(values: Records, rank: bool = False) -> str:
     """Return how to read a chart of such values, or of ranks: it names what is drawn, and nothing
     else.
     """
-    numbers = _of_kind(values, "number")
+    numbers = of_kind(values, "number")
     if not numbers:
         return "No accuracy of this model; its numbers are under the other metrics."
     edge = "rank_low" if rank else "ci_low"
@@ -46,15 +46,11 @@ def caption(values: Records, rank: bool = False) -> str:
     text = f"Dot: {dot} under one protocol"
     bounds = [record[edge] for record in numbers if record[edge] is not None]
     text += "." if all(map(math.isnan, bounds)) else ", with its 95 % interval."
-    if not rank and _of_kind(values, "chance"):
+    if not rank and of_kind(values, "chance"):
         text += " Lines that touch the dashed one: no better than guessing."
-    if not rank and _of_kind(values, "published"):
+    if not rank and of_kind(values, "published"):
         text += " Hollow: published for other models, on MMLU."
     return text
-
-
-def _of_kind(values: Records, kind: str) -> list[Record]:
-    return [record for record in values if record["kind"] == kind]
 
 
 def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
@@ -63,7 +59,7 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
     # Narrow charts have the names of families above their dots.
     left = 12 if narrow else _FAMILY * chart.NORMAL + 24
     right = 28 if narrow else 32
-    numbers = _of_kind(values, "number")
+    numbers = of_kind(values, "number")
     step = _lane_pixels(len(numbers))
     last_lane = max((record["lane"] for record in numbers), default=0)
     tops = chart.lane("top", last_lane, bandPosition=0)
@@ -266,7 +262,7 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
 def _rank_axis(values: Records) -> dict[str, Any]:
     """Return the axis with the best rank on the right, as the greatest value is."""
     most = 1
-    for record in _of_kind(values, "number"):
+    for record in of_kind(values, "number"):
         most = max(most, record["rank"] or 1, record["rank_high"] or 1)
     # The best rank is on the right, as the greatest value is.
     scale = {"domain": [1, max(most, 2)], "reverse": True, "zero": False, "nice": False}
@@ -465,8 +461,8 @@ def _published(row: Number, lane: int) -> list[Record]:
 def _chances(records: Records) -> list[Record]:
     """Return a line per stretch of families with the same chance of guessing, named at its top."""
     lines: list[Record] = []
-    tops = {record["family"]: record["top"] for record in _of_kind(records, "family")}
-    for record in _of_kind(records, "number"):
+    tops = {record["family"]: record["top"] for record in of_kind(records, "family")}
+    for record in of_kind(records, "number"):
         chance = record["chance"]
         if math.isnan(chance):
             continue

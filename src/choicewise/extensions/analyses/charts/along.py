@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.along import AlongThought, Point, along_thoughts
@@ -20,6 +19,7 @@ from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.protocol import Protocol
 from choicewise.protocols.readings import READINGS
 from choicewise.results.run import open_run
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, safe
 
 
@@ -114,7 +114,7 @@ def values(answers: AlongThought) -> list[Record]:
     return records
 
 
-_SERIES: Final = ("right", "probability of the right choice", "answer still changes")
+_SERIES = ("right", "probability of the right choice", "answer still changes")
 """The drawn numbers of a point."""
 
 
@@ -146,7 +146,7 @@ def _point_record(slot: int, point: Point, n: int) -> Record:
     }
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the specification of a chart of ``values``, all of one protocol."""
     axis = {**chart.PERCENT_AXIS, "values": [0, 0.25, 0.5, 0.75, 1]}
     scale = {"domain": [0, 1], "nice": False}
@@ -167,7 +167,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     layers.append(chart.layer("point", band, has_interval, **series, **ends))
     line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
     layers.append(chart.layer("point", line, **series, y=y))
-    dot: dict[str, Any] = {"type": "point", "filled": True, "opacity": 1}
+    dot: JsonDict = {"type": "point", "filled": True, "opacity": 1}
     dot |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 56}
     description = chart.DESCRIPTION
     layers.append(chart.layer("point", dot, **series, y=y, shape=shape, description=description))
@@ -196,8 +196,8 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     )
 
 
-_LINE: Final = 18
+_LINE = 18
 """Pixels of a name above the chart."""
 
-_HEIGHT: Final = 280
+_HEIGHT = 280
 """Pixels of the chart's height."""

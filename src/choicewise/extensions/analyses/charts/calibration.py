@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
     Calibrated,
@@ -14,9 +12,10 @@ from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, about_run, chosen_run
 from choicewise.page.study import Study
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, interval, percent, safe
 
-CAPTION: Final = (
+CAPTION = (
     "Dot: items of similar confidence, and how many of them are right. Below the dashed line: "
     "overconfident."
 )
@@ -61,7 +60,7 @@ def values(calibrated: Calibrated) -> list[Record]:
     return records
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the specification of a diagram of ``values``, a square with room on its right if the
     chart is wide.
     """
@@ -79,7 +78,7 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     layers.append(chart.layer("bin", rule, x=x, y=chart.number("low"), y2={"field": "high"}))
     # The area of a dot is its share of the items: a bin of three items must not look like one of a
     # hundred.
-    point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
+    point: JsonDict = {"type": "point", "shape": "circle", "fill": chart.INK}
     point |= {"stroke": chart.PAPER, "strokeWidth": 1, "opacity": 1}
     area = chart.number("share", legend=None, scale={"domain": [0, 1], "range": [20, 300]})
     layers.append(chart.layer("bin", point, x=x, y=y, size=area, description=chart.DESCRIPTION))
@@ -98,12 +97,12 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     )
 
 
-SIDE: Final = 270
+SIDE = 270
 """Pixels of a diagram on a page, where several stand beside each other."""
 
-_LEFT: Final = 54
-_RIGHT: Final = 24
+_LEFT = 54
+_RIGHT = 24
 """Pixels beside the square."""
 
-_MOST: Final = 420
+_MOST = 420
 """Pixels of the square's side at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.probabilities import (
@@ -15,19 +15,20 @@ from choicewise.extensions.analyses.charts.probabilities import (
     stated_probabilities,
 )
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.chart import Chart, Record, Records, of_kind
 from choicewise.page.charts.choices import Choices, about_runs, run_of, several_data
 from choicewise.page.study import Study
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.tables import value_text
 from choicewise.results.number import Number
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, plain
 
 # Panels are side by side, or one below the other if the chart is narrow. Every record has its
 # position in both layouts: ``across`` and ``row`` in the wide one, ``along`` and ``line`` in the
 # narrow one.
 
-CAPTION: Final = (
+CAPTION = (
     "Left to right, each metric drops detail and tracks training less smoothly (Schaeffer et al. "
     "2024, arXiv 2406.04391)."
 )
@@ -36,22 +37,18 @@ CAPTION: Final = (
 
 def caption(values: Records) -> str:
     """Return how to read a chart of ``values``; it names only what is drawn."""
-    dots = _of_kind("dot", values)
+    dots = of_kind(values, "dot")
     sentences = [CAPTION, "Every panel has a scale of its own."]
     if any(not math.isnan(dot["across_low"]) for dot in dots):
         sentences.append("Line: 95 % interval.")
-    if _of_kind("guess", values):
+    if of_kind(values, "guess"):
         sentences.append("Dashed: what guessing gives.")
-    models = max((group["models"] for group in _of_kind("group", values)), default=0)
+    models = max((group["models"] for group in of_kind(values, "group")), default=0)
     if models > len({dot["model"] for dot in dots}):
         sentences.append(
             f"{MOST} of {models} models, those with the highest accuracy; the table has all."
         )
     return " ".join(sentences)
-
-
-def _of_kind(kind: str, records: Records) -> list[Record]:
-    return [record for record in records if record["kind"] == kind]
 
 
 def lacks(study: Study) -> str:
@@ -71,7 +68,7 @@ def draw(study: Study, choices: Choices) -> Chart:
     raise UsageError("no item has log-likelihoods of its choices")
 
 
-MOST: Final = 12
+MOST = 12
 """Models that are drawn."""
 
 
@@ -125,14 +122,14 @@ def _row_of(metric: str, rows: Sequence[Number]) -> Number | None:
     return None
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the specification of a chart of ``values``."""
     if width < chart.NARROW:
         layout = _Layout(x="along", y="line", names="slim", left=_SHORT, right=28, panels=1)
     else:
         layout = _Layout(x="across", y="row", names="wide", left=_NAME, right=24, panels=_PANELS)
-    groups = _of_kind("group", values)
-    models = {dot["model"] for dot in _of_kind("dot", values)}
+    groups = of_kind(values, "group")
+    models = {dot["model"] for dot in of_kind(values, "dot")}
     about = (
         f"The metrics from log-probability to accuracy of {counted(len(models), 'model')} under "
     )
@@ -171,24 +168,24 @@ class _Layout:
         """Return the pixels on the left."""
         return self.left * chart.NORMAL + 24
 
-    def across(self, name: str = "") -> dict[str, Any]:
+    def across(self, name: str = "") -> JsonDict:
         end: float = 1
         if self.panels > 1:
             end = self.panels - _BETWEEN
         scale = {"domain": [0, end], "nice": False, "zero": False}
         return chart.number(f"{self.x}{name}", axis=None, scale=scale)
 
-    def down(self, name: str = "", **channel: Any) -> dict[str, Any]:
+    def down(self, name: str = "", **channel: Any) -> JsonDict:
         return chart.lane(f"{self.y}{name}", **channel)
 
-    def layers(self, values: Records) -> list[dict[str, Any]]:
+    def layers(self, values: Records) -> list[JsonDict]:
         x = self.across()
         y = self.down()
         label = chart.words("label")
         edge = {"value": 12 - self.margin}
         name = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
         # One layer has to name all lanes, also the empty ones.
-        ticks = _of_kind("tick", values)
+        ticks = of_kind(values, "tick")
         last = max((tick[f"last_{self.y}"] for tick in ticks), default=0)
         bold = {**name, "fontWeight": 600}
         layers = [chart.layer("group", bold, x=edge, y=self.down(last=last), text=label)]
@@ -204,7 +201,7 @@ class _Layout:
         has_interval = {"field": f"{self.x}_low", "valid": True}
         interval = {"x": self.across("_low"), "x2": {"field": f"{self.x}_high"}}
         layers.append(chart.layer("dot", rule, has_interval, **interval, y=y))
-        point: dict[str, Any] = {"type": "point", "shape": "circle", "fill": chart.INK}
+        point: JsonDict = {"type": "point", "shape": "circle", "fill": chart.INK}
         point |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48, "opacity": 1}
         layers.append(chart.layer("dot", point, x=x, y=y, description=chart.DESCRIPTION))
         of_side = chart.where("side", self.names)
@@ -227,26 +224,26 @@ class _Layout:
         return layers
 
 
-_LANE: Final = 17
+_LANE = 17
 """Pixels of a lane."""
 
-_ABOVE: Final = 3
+_ABOVE = 3
 """Lanes above the models: the protocol, the metric, which way is better."""
 
-_PANELS: Final = 5
+_PANELS = 5
 """Panels side by side."""
 
-_BETWEEN: Final = 0.16
+_BETWEEN = 0.16
 """Room between two panels, in panels."""
 
-_NAME: Final = 16
-_SHORT: Final = 12
+_NAME = 16
+_SHORT = 12
 """Widths of the names of models, on wide and narrow charts, in sizes of the font."""
 
-_PROTOCOL: Final = 26
+_PROTOCOL = 26
 """Width of the name of a protocol."""
 
-_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Round numbers at which a scale may end, times a power of ten."""
 
 

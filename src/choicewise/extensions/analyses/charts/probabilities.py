@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from choicewise.extensions.analyses.charts.stored import (
     FAMILIES,
@@ -17,7 +16,6 @@ from choicewise.extensions.analyses.charts.stored import (
     calibration,
     chain,
     read_calibration,
-    read_chain,
 )
 from choicewise.extensions.analyses.statistics import Bin
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
@@ -27,7 +25,9 @@ from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
 from choicewise.results.run import Run, open_run
+from choicewise.results.summary import read_numbers
 from choicewise.util import text
+from choicewise.util.jsonio import JsonMapping
 from choicewise.util.text import counted, percent, plain
 
 
@@ -105,7 +105,7 @@ def lacks_probabilities(study: Study) -> str:
     return "no protocol scores log-likelihoods of the choices over all items"
 
 
-CHAIN_TITLES: Final = {
+CHAIN_TITLES = {
     "logprob": "log-probability",
     "prob": "probability",
     "norm-prob": "normalised",
@@ -142,7 +142,7 @@ def _value_cell(row: Number | None) -> str:
     return f"{value_text(row, row.value)} ({interval_text(row)})"
 
 
-CALIBRATION_COLUMNS: Final = (
+CALIBRATION_COLUMNS = (
     ("model", ""),
     ("calibration error", "number"),
     ("95 % interval", "number"),
@@ -166,7 +166,7 @@ def calibration_rows(calibrated: Sequence[Calibrated]) -> list[list[str]]:
     return rows
 
 
-BIN_COLUMNS: Final = (
+BIN_COLUMNS = (
     ("model", ""),
     ("confidence", ""),
     ("mean confidence in %", "number"),
@@ -296,7 +296,7 @@ class _Reader:
         stored = _stored(run, protocol)
         if stored is None:
             return chain(self._open(run).under({name: protocol}), name)
-        return read_chain(stored)
+        return read_numbers(stored["chain"])
 
     def _open(self, run: ShownRun) -> Run:
         if run.label not in self.opened:
@@ -304,9 +304,9 @@ class _Reader:
         return self.opened[run.label]
 
 
-def _stored(run: ShownRun, protocol: Protocol) -> Mapping[str, Any] | None:
+def _stored(run: ShownRun, protocol: Protocol) -> JsonMapping | None:
     """Return the probabilities of a protocol in the summary of the run; None if it has none."""
-    probabilities: Mapping[str, Any] = run.statistics.get(NAME, {})
+    probabilities: JsonMapping = run.statistics.get(NAME, {})
     return probabilities.get(protocol.digest)
 
 

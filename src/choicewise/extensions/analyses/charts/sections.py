@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from choicewise.extensions.analyses.charts import along, calibration, chain, steps
 from choicewise.extensions.analyses.charts.probabilities import (
@@ -25,12 +24,13 @@ from choicewise.page.study import MOST_RUNS, Study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.preparations import is_in_panel
 from choicewise.results.run import open_run
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import percent
 
-_HERE: Final = Path(__file__).parent
-_TEMPLATES: Final = _HERE / "templates"
+_HERE = Path(__file__).parent
+_TEMPLATES = _HERE / "templates"
 
-MOST_DIAGRAMS: Final = 4
+MOST_DIAGRAMS = 4
 """Models of a dataset that have a reliability diagram; if there are further ones, the page has the
 table alone.
 """
@@ -65,8 +65,8 @@ def _training(trained: Sequence[Trained]) -> Section:
     html = section_html(_TEMPLATES / "training.html.j2", trained=drawn, columns=steps.COLUMNS)
     script = (_HERE / "training.js").read_text(encoding="utf-8")
 
-    def data(specs: Specifications) -> dict[str, Any]:
-        elements: dict[str, Any] = {}
+    def data(specs: Specifications) -> JsonDict:
+        elements: JsonDict = {}
         for number, of_dataset in enumerate(trained):
             charts = {}
             for name, values in of_dataset.values.items():
@@ -119,7 +119,7 @@ def _calibrations(stated: Sequence[StatedProbabilities]) -> Section:
     return Section(name="calibration", title="Is it calibrated?", html=html)
 
 
-def _diagram(values: Sequence[Record], width: int) -> dict[str, Any]:
+def _diagram(values: Sequence[Record], width: int) -> JsonDict:
     # Several diagrams stand beside each other, so that they are equally wide on every screen.
     return calibration.spec(values, calibration.SIDE)
 

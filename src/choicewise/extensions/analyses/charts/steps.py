@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.extensions.analyses.signal import STEPS, Training, trainings
 from choicewise.page.charts import chart
-from choicewise.page.charts.chart import Chart, Record, Records
+from choicewise.page.charts.chart import Chart, Record, Records, of_kind
 from choicewise.page.charts.choices import Choices, several_data
 from choicewise.page.study import ShownRun, Study
 from choicewise.protocols.catalogue import variant_of
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted, safe
 
 
@@ -58,18 +59,14 @@ def draw(study: Study, choices: Choices) -> Chart:
         few = f"no training run has enough checkpoints under {name!r}"
         raise UsageError(f"{few}; {did_you_mean(name, list(lines))}")
     records = values(lines[name])
-    checkpoints = counted(len(_of_kind("point", records)), "checkpoint")
+    checkpoints = counted(len(of_kind(records, "point")), "checkpoint")
     title = f"{safe(name)} on {study.runs[0].manifest.dataset.name} over {checkpoints}"
     return Chart("steps", title, spec(records, choices.width), caption(records))
 
 
-def _of_kind(kind: str, records: Records) -> list[Record]:
-    return [record for record in records if record["kind"] == kind]
-
-
 def caption(values: Records) -> str:
     """Return how to read a chart of ``values``; it names only what is drawn."""
-    points = _of_kind("point", values)
+    points = of_kind(values, "point")
     sentences = []
     if _unit(points) == "tokens":
         sentences.append("Every dot is a checkpoint, at the tokens that it was trained on.")
@@ -77,7 +74,7 @@ def caption(values: Records) -> str:
         sentences.append("Every dot is a checkpoint, at its step of training.")
     if any(_is_number(record["ci_low"]) for record in points):
         sentences.append("Pale: 95 % intervals.")
-    if _of_kind("chance", values):
+    if of_kind(values, "chance"):
         sentences.append("Dashed: what guessing gives.")
     ticks, _ = _progress_scale(points)
     if ticks:
@@ -87,10 +84,10 @@ def caption(values: Records) -> str:
     return " ".join(sentences)
 
 
-def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the specification of a chart of ``values``, all of one protocol."""
-    points = _of_kind("point", values)
-    names = _of_kind("training", values)
+    points = of_kind(values, "point")
+    names = of_kind(values, "training")
     is_narrow = width < chart.NARROW
     is_named = len(names) > 1
     right = 24
@@ -123,20 +120,20 @@ def spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
     )
 
 
-def _chance_line() -> dict[str, Any]:
+def _chance_line() -> JsonDict:
     dash = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
     return chart.layer("chance", dash, y=chart.number("value"))
 
 
-def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
+def _lines_and_dots(values: Records, points: Records) -> list[JsonDict]:
     """Return the layers of the training runs, those without a colour below those that have one."""
     ticks, scale = _progress_scale(points)
-    marks: dict[str, Any] = {"tickCount": 6}
+    marks: JsonDict = {"tickCount": 6}
     if ticks:
         marks = {"values": ticks}
     x_axis = {"format": "~s", "title": _unit(points), **marks}
     x = chart.number("at", scale=scale, axis=x_axis)
-    y_axis: dict[str, Any] = {"tickCount": 6, "title": None}
+    y_axis: JsonDict = {"tickCount": 6, "title": None}
     if all(record["share"] for record in points):
         y_axis["labelExpr"] = "format(100 * datum.value, '~f') + ' %'"
     else:
@@ -149,13 +146,13 @@ def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
     has_interval = {"field": "ci_low", "valid": True}
     band = {"type": "area", "opacity": 0.18, "line": False}
     line = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    dot: dict[str, Any] = {"type": "point", "filled": True, "opacity": 1}
+    dot: JsonDict = {"type": "point", "filled": True, "opacity": 1}
     dot |= {"stroke": chart.PAPER, "strokeWidth": 1, "size": 48}
 
     layers = []
     for has_slot in (False, True):
-        color: dict[str, Any] = {"value": chart.MARK}
-        shape: dict[str, Any] = {"value": "circle"}
+        color: JsonDict = {"value": chart.MARK}
+        shape: JsonDict = {"value": "circle"}
         if has_slot:
             color = chart.slots(chart.MODELS)
             shape = chart.slots(chart.SHAPES)
@@ -170,7 +167,7 @@ def _lines_and_dots(values: Records, points: Records) -> list[dict[str, Any]]:
     return layers
 
 
-def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
+def _name_layers(is_narrow: bool) -> list[JsonDict]:
     """Return the layers of the training runs' names, at the ends of their lines or above a narrow
     chart.
     """
@@ -181,7 +178,7 @@ def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
         position = {"x": {"value": "width"}, "y": chart.number("label_at")}
         offset = 7
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": offset}
-    text: dict[str, Any] = {"type": "text", "align": "left", "baseline": "middle"}
+    text: JsonDict = {"type": "text", "align": "left", "baseline": "middle"}
     text |= {"color": chart.INK, "dx": 10 + offset}
     has_slot = {"field": "slot", "valid": True}
     color = chart.slots(chart.MODELS)
@@ -192,7 +189,7 @@ def _name_layers(is_narrow: bool) -> list[dict[str, Any]]:
     ]
 
 
-MOST: Final = 100
+MOST = 100
 """Protocols whose numbers a page shows over checkpoints; others can be plotted alone."""
 
 
@@ -287,7 +284,7 @@ def values(lines: Sequence[Line]) -> list[Record]:
     return records
 
 
-COLUMNS: Final = (
+COLUMNS = (
     ("training run", ""),
     ("step", "number"),
     ("value", "number"),
@@ -300,26 +297,26 @@ COLUMNS: Final = (
 def cells(values: Records) -> list[list[str]]:
     """Return the numbers of a chart as rows of a table under :data:`COLUMNS`."""
     rows = []
-    for point in _of_kind("point", values):
+    for point in of_kind(values, "point"):
         row = [point["training"], point["step_text"], point["value_text"]]
         row += [point["interval_text"], point["items_text"]]
         rows.append(row)
     return rows
 
 
-_NAME: Final = 12
+_NAME = 12
 """Width of the names of training runs, in sizes of the font."""
 
-_LINE: Final = 18
+_LINE = 18
 """Pixels of a name above the chart."""
 
-_HEIGHT: Final = 320
+_HEIGHT = 320
 """Pixels of the chart's height."""
 
-_TENFOLD: Final = 30.0
+_TENFOLD = 30.0
 """From so many times the first step on, marks are powers of ten."""
 
-_DISTANCE: Final = 15
+_DISTANCE = 15
 """Pixels between two names."""
 
 
@@ -364,7 +361,7 @@ def _unit(points: Records) -> str:
     return "step"
 
 
-def _progress_scale(points: Records) -> tuple[list[float], dict[str, Any]]:
+def _progress_scale(points: Records) -> tuple[list[float], JsonDict]:
     """Return the ticks and the scale of the progress of ``points``.
 
     Ticks are powers of ten if the last step is many times the first one; else there are none.
@@ -373,7 +370,7 @@ def _progress_scale(points: Records) -> tuple[list[float], dict[str, Any]]:
     domain = [0.0, 1.0]
     if at:
         domain = [at[0], at[-1]]
-    scale: dict[str, Any] = {"nice": False, "padding": 8, "domain": domain}
+    scale: JsonDict = {"nice": False, "padding": 8, "domain": domain}
     positive = [step for step in at if step > 0]
     if not positive or positive[-1] / positive[0] < _TENFOLD:
         return [], {**scale, "zero": False}
@@ -406,7 +403,7 @@ def _with_name_positions(values: Records, height: int) -> list[Record]:
     above the chart.
     """
     low, high = _value_range(values)
-    names = _of_kind("training", values)
+    names = of_kind(values, "training")
     names.sort(key=lambda record: -record["value"])
     pixels: list[float] = []
     for record in names:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
 
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.statistics import Bin, reliability
@@ -22,14 +21,15 @@ from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.results.summary import read_numbers
 from choicewise.scoring.probabilities import BINS
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
-FAMILIES: Final = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
+FAMILIES = (LETTER_FAMILIES, TEXT_FAMILIES, (RENDERED,))
 """Families of protocols whose probabilities are shown."""
 
-NAME: Final = "probabilities"
+NAME = "probabilities"
 """The statistic's name in a summary."""
 
-_ERRORS: Final = ("ece", "brier")
+_ERRORS = ("ece", "brier")
 
 
 def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
@@ -44,9 +44,9 @@ def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
     return stored
 
 
-def stored_probabilities(run: Run) -> dict[str, Any]:
+def stored_probabilities(run: Run) -> JsonDict:
     """Return by digest of a protocol its chain of numbers, its errors and the bins of the first."""
-    stored: dict[str, Any] = {}
+    stored: JsonDict = {}
     for name, protocol in run.protocols.items():
         if protocol.metric != "acc":
             continue
@@ -88,12 +88,7 @@ def _chain_protocols(protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol
     return apply_metrics(protocols, CHAIN).protocols
 
 
-def read_chain(stored: Mapping[str, Any]) -> tuple[Number, ...]:
-    """Return the numbers of the chain of one protocol."""
-    return read_numbers(stored["chain"])
-
-
-def read_calibration(stored: Mapping[str, Any]) -> tuple[tuple[Number, ...], tuple[Bin, ...]]:
+def read_calibration(stored: JsonMapping) -> tuple[tuple[Number, ...], tuple[Bin, ...]]:
     """Return what :func:`calibration` returned of one protocol."""
     bins = tuple(Bin(**bin) for bin in stored["bins"])
     return read_numbers(stored["errors"]), bins

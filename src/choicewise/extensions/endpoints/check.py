@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
@@ -94,9 +93,9 @@ def _objection(model: Model, protocol: Protocol, quizzes: list[Dataset]) -> str:
     raise misfit
 
 
-TEXT: Final = "The capital of France is"
-TRUE_ENDING: Final = " Paris"
-SILLY_ENDING: Final = " banana"
+TEXT = "The capital of France is"
+TRUE_ENDING = " Paris"
+SILLY_ENDING = " banana"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from choicewise.extensions.endpoints.check import plausible, servable
 from choicewise.models.model import Model
@@ -13,9 +12,10 @@ from choicewise.report.tables import trial_table
 from choicewise.results.run import by_reason
 from choicewise.running.work import served_model
 from choicewise.table import Column, Table
+from choicewise.util.jsonio import JsonDict
 
 
-def examine(model: Model) -> tuple[dict[str, Any], list[str | Table]]:
+def examine(model: Model) -> tuple[JsonDict, list[str | Table]]:
     """Return what the probe measured of ``model``, and the lines and tables that show it.
 
     The server, the routes that were tried, noise (nats a token), and protocols.
@@ -41,7 +41,7 @@ def examine(model: Model) -> tuple[dict[str, Any], list[str | Table]]:
     return measured, parts
 
 
-def _measured(model: Model) -> dict[str, Any]:
+def _measured(model: Model) -> JsonDict:
     likely = plausible(model)
     served = served_model(model)
     check = model.selfcheck
@@ -63,7 +63,7 @@ def _measured(model: Model) -> dict[str, Any]:
     }
 
 
-def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
+def _server_facts(measured: JsonDict) -> dict[str, str]:
     server = measured["server"]
     name = server["model"]
     if server["root"]:
@@ -101,7 +101,7 @@ def _server_facts(measured: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _protocol_table(protocols: dict[str, Any]) -> Table:
+def _protocol_table(protocols: JsonDict) -> Table:
     rows = [("served", len(protocols["served"]), _some(protocols["served"]))]
     for reason, names in by_reason(protocols["refused"]).items():
         rows.append(("refused", len(names), f"{reason}: {_some(names)}"))

@@ -9,32 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from choicewise.data.decisions import NOUL
 from choicewise.extensions.endpoints.decisions.claims import MASSES, confidences
 from choicewise.extensions.endpoints.server.faults import Unreadable, json_answer
 from choicewise.questions import TypedQuestion
 from choicewise.scoring.rounding import rounding_step
-from choicewise.util.jsonio import json_text
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_text
 from choicewise.util.text import listed, short
 
-QUESTION: Final = "q"
+QUESTION = "q"
 """The id of a request's first question: some servers show it to the model, so it must not vary."""
 
-REFUSED: Final = "refused"
+REFUSED = "refused"
 """How the reason of an answer begins that the model or a filter declined to give."""
 
 # How far numbers of float32 may be from what their sums should be.
-_EXACT: Final = 1e-5
+_EXACT = 1e-5
 
 # How far from 1 probabilities may sum that are not rounded, as in EvalScope 1.14.1.
-_SUM: Final = 0.02
+_SUM = 0.02
 
-_DIAGNOSTICS: Final = (*MASSES, "argmax_is_label", "temperature")
-_NOULS: Final = ("noul", "predicate", "boolean", "yes_no")
-_YES_OR_NO: Final = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
-_USAGE: Final = {
+_DIAGNOSTICS = (*MASSES, "argmax_is_label", "temperature")
+_NOULS = ("noul", "predicate", "boolean", "yes_no")
+_YES_OR_NO = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
+_USAGE = {
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
     "total_input_tokens": "input_tokens",
@@ -142,8 +142,8 @@ class AnswerFormat:
         )
 
     def _answer_of(
-        self, inner: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
-    ) -> Mapping[str, Any]:
+        self, inner: JsonMapping, question: TypedQuestion, remarks: _Remarks
+    ) -> JsonMapping:
         """Return the answer to the question; raise _Missing if there is none."""
         if self.answers == "body":
             _check_blocked(inner, inner)
@@ -176,7 +176,7 @@ class AnswerFormat:
         return candidates[0]
 
     def _probabilities(
-        self, answer: Mapping[str, Any], question: TypedQuestion, remarks: _Remarks
+        self, answer: JsonMapping, question: TypedQuestion, remarks: _Remarks
     ) -> tuple[float, ...]:
         """Return them in the order of the question's names; raise _Missing for no distribution."""
         self._check_kind(answer, question)
@@ -189,7 +189,7 @@ class AnswerFormat:
         keys = list(self.keys(question))
         if is_noul:
             keys = list(NOUL)
-        value_by_key: dict[str, Any] = {}
+        value_by_key: JsonDict = {}
         for key, value in self._pairs(answer):
             name = _option_name(key, question.kind)
             if name in value_by_key:
@@ -205,7 +205,7 @@ class AnswerFormat:
         remarks.check_sum(probabilities)
         return tuple(probabilities)
 
-    def _check_kind(self, answer: Mapping[str, Any], question: TypedQuestion) -> None:
+    def _check_kind(self, answer: JsonMapping, question: TypedQuestion) -> None:
         expected = self.wire[question.kind]
         name_of_kind = "kind" if self.answers == "body" else "type"
         kind = answer.get(name_of_kind, expected)
@@ -219,7 +219,7 @@ class AnswerFormat:
             )
             raise _Missing(reason)
 
-    def _pairs(self, answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    def _pairs(self, answer: JsonMapping) -> list[tuple[Any, Any]]:
         """Return the answer's name of every option and its probability, both as sent."""
         sent = answer.get("probabilities")
         if sent is None:
@@ -295,7 +295,7 @@ class _Remarks:
 
     def compare(
         self,
-        answer: Mapping[str, Any],
+        answer: JsonMapping,
         question: TypedQuestion,
         probabilities: Sequence[float],
         keys: Sequence[str],
@@ -317,7 +317,7 @@ class _Remarks:
                 f"choice: it is {short(choice, 60)!r}, not one of the options"
             )
 
-    def _compare_yes(self, answer: Mapping[str, Any], probabilities: Sequence[float]) -> None:
+    def _compare_yes(self, answer: JsonMapping, probabilities: Sequence[float]) -> None:
         yes = _number(answer.get("noul"))
         if yes is None:
             yes = _number(answer.get("probability"))
@@ -363,7 +363,7 @@ class _Remarks:
             )
 
 
-def _check_success(body: Mapping[str, Any]) -> None:
+def _check_success(body: JsonMapping) -> None:
     """Raise _Missing, to be retried, for a body that reports an error."""
     error = body.get("error")
     # Cloudflare reports it by ``success``, others by ``error``, and all under status 200.
@@ -373,7 +373,7 @@ def _check_success(body: Mapping[str, Any]) -> None:
         raise _Missing(f"the answer is an error: {short(message, 300)}", retry=True)
 
 
-def _check_blocked(inner: Mapping[str, Any], answers: object) -> None:
+def _check_blocked(inner: JsonMapping, answers: object) -> None:
     feedback = inner.get("prompt_feedback")
     if not isinstance(feedback, dict):
         return
@@ -409,7 +409,7 @@ def _option_name(key: Any, kind: str) -> str:
     return name
 
 
-def _check_options(names: Mapping[str, Any], keys: Sequence[str]) -> None:
+def _check_options(names: JsonMapping, keys: Sequence[str]) -> None:
     """Raise _Missing if ``names`` are not those of ``keys``, in any order."""
     absent = [repr(short(key, 60)) for key in keys if key not in names]
     extra = [repr(short(name, 60)) for name in names if name not in keys]
@@ -422,7 +422,7 @@ def _check_options(names: Mapping[str, Any], keys: Sequence[str]) -> None:
         raise _Missing(f"there is {', but '.join(problems)}")
 
 
-def _check_legend(answer: Mapping[str, Any], question: TypedQuestion) -> None:
+def _check_legend(answer: JsonMapping, question: TypedQuestion) -> None:
     """Raise _Missing if an answer's levels have other texts than the question's.
 
     They may be left out.
@@ -445,7 +445,7 @@ def _check_legend(answer: Mapping[str, Any], question: TypedQuestion) -> None:
             raise _Missing(f"the answer calls level {level} {_spelled(text)}, unlike the question")
 
 
-def _choice(answer: Mapping[str, Any]) -> str | None:
+def _choice(answer: JsonMapping) -> str | None:
     """Return the answer's name of its choice; an index goes before a text."""
     index = answer.get("choice_index")
     if isinstance(index, int) and not isinstance(index, bool):
@@ -504,9 +504,9 @@ def _usage_counts(usage: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield f"{prefix}{name}", count
 
 
-def _diagnostics(inner: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, float | bool]:
+def _diagnostics(inner: JsonMapping, answer: JsonMapping) -> Mapping[str, float | bool]:
     """Return the numbers and flags beside all answers, then those of the answer."""
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     beside = inner.get("diagnostics")
     if isinstance(beside, dict) and isinstance(beside.get(QUESTION), dict):
         values.update(beside[QUESTION])

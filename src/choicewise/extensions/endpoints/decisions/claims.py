@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from choicewise.extensions.endpoints.decisions.exchange import Exchange
 from choicewise.scoring.rounding import rounding_step
@@ -76,7 +75,7 @@ def _typesafe(kind: str, probabilities: Sequence[float]) -> _Confidence:
     return _Confidence(max(0.0, 1 - spread / even), sum(distances) / even)
 
 
-MASSES: Final = ("label_mass", "x_label_mass", "option_mass")
+MASSES = ("label_mass", "x_label_mass", "option_mass")
 """Names of the probability that all labels have among all tokens (vLLM, SGLang, maple-sdk)."""
 
 
@@ -221,5 +220,5 @@ def _range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} – {high}"
 
 
-_EDGE: Final = 0.01
+_EDGE = 0.01
 """Google keeps the probability of yes this far from 0 and 1 (google-genai 3.4.0)."""

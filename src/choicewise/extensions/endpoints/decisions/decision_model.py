@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from choicewise.data.items import draw_hash
 from choicewise.errors import ModelError
@@ -40,28 +39,26 @@ from choicewise.questions import Answers, Decision, Prompt, TokenScores, TypedQu
 from choicewise.records import ALLOWED, ServerRecord
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
 from choicewise.util.jsonio import exact_json
-from choicewise.util.text import short
+from choicewise.util.text import short, text_digest
 
-SEED: Final = 1
+SEED = 1
 """The seed that draws which questions are sent twice."""
 
 # Headers with the server's name of a request.
-_IDS: Final = ("x-typesafe-request-id", "x-request-id", "request-id", "cf-ray")
+_IDS = ("x-typesafe-request-id", "x-request-id", "request-id", "cf-ray")
 
 # Bytes of an answer: that to 255 options has some 30,000, and every one is stored.
-_MOST_BYTES: Final = 2**20
+_MOST_BYTES = 2**20
 
-_COLOURS: Final = ("red", "blue")
+_COLOURS = ("red", "blue")
 
 # Characters of the long state: endpoints are known that read some 2,000 tokens and do not say so.
-_LONG: Final = 16_000
+_LONG = 16_000
 
 # Characters that one token has at most in text like that of the long state.
-_LONGEST_TOKEN: Final = 16
+_LONGEST_TOKEN = 16
 
-_FILLER: Final = (
-    "The keeper counts the boats, writes the number down and walks back along the pier. "
-)
+_FILLER = "The keeper counts the boats, writes the number down and walks back along the pier. "
 
 Pair = tuple[Sequence[float], Sequence[float]]
 """The probabilities of one question that was sent twice."""
@@ -82,7 +79,7 @@ def _no_content(status: int, quote: str) -> Fault:
     return Passing(f"the server answers with status {status} and no decision", status)
 
 
-MEANINGS: Final[Mapping[int, Callable[[str], Fault]]] = {
+MEANINGS: Mapping[int, Callable[[str], Fault]] = {
     201: partial(_no_content, 201),
     202: partial(_no_content, 202),
     204: partial(_no_content, 204),
@@ -202,7 +199,7 @@ class DecisionModel(ClientModel):
         # Only the probe shows what answers call the model.
         _ = self.probed
         names = ["decisions", self.dialect.name, self.name, self._named]
-        return hashlib.sha256("\n".join(names).encode()).hexdigest()
+        return text_digest("\n".join(names))
 
     @property
     def record(self) -> ServerRecord:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.endpoints.decisions.minus_own import ServedMinusOwn
 from choicewise.report.tables import nats
-from choicewise.table import Column, Table
+from choicewise.table import Column, Table, rows_of
 from choicewise.util.text import counted, interval, percent
 
-LAYOUTS: Final = (
+LAYOUTS = (
     Column("own", heading="own layout"),
     Column("n", "count"),
     Column("flips", "count"),
@@ -22,7 +22,7 @@ LAYOUTS: Final = (
     Column("verdict"),
 )
 
-ITEMS: Final = (
+ITEMS = (
     Column("item"),
     Column("served", "count"),
     Column("own", "count"),
@@ -53,7 +53,7 @@ def served_tables(compared: Sequence[ServedMinusOwn]) -> Iterator[Table]:
                     name="items",
                     title=f"{layout.served} minus {layout.own}, by item",
                     columns=ITEMS,
-                    rows=[[item.item, item.served, item.own, item.most] for item in layout.items],
+                    rows=rows_of(ITEMS, layout.items),
                     notes=["served, own: position of the likeliest option"],
                 )
 

@@ -16,7 +16,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from choicewise.data.decisions import NOUL
@@ -25,14 +25,14 @@ from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import listed, short
 
-_KINDS: Final = {"choice": "choice", "noul": "noul", "score": "score"}
-_OPENAI_KINDS: Final = {"choice": "choice", "noul": "predicate", "score": "score"}
-_SGLANG_KINDS: Final = {"choice": "choice", "noul": "yes_no", "score": "score"}
+_KINDS = {"choice": "choice", "noul": "noul", "score": "score"}
+_OPENAI_KINDS = {"choice": "choice", "noul": "predicate", "score": "score"}
+_SGLANG_KINDS = {"choice": "choice", "noul": "yes_no", "score": "score"}
 
 # The limits of OpenAI's input_json.
-_MOST_LEVELS: Final = 32
-_MOST_VALUES: Final = 10_000
-_MOST_BYTES: Final = 2**18
+_MOST_LEVELS = 32
+_MOST_VALUES = 10_000
+_MOST_BYTES = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +325,7 @@ def _sglang_state(state: Any) -> str | None:
     return "the dialect sglang refuses an empty state; write what the question is about"
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
         # TypeSafe, vLLM, transformers, SGLang, llama.cpp, OpenRouter, Perplexity: the widest limits

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from choicewise.errors import ModelError, did_you_mean
 from choicewise.extensions.endpoints.decisions.dialects import DIALECTS
 from choicewise.extensions.endpoints.server.address import ServerAddress
 
-PREFIX: Final = "decisions:"
-REPEATS: Final = 20
+PREFIX = "decisions:"
+REPEATS = 20
 """Questions that are sent twice by default."""
 
-_OPTIONS: Final = ("dialect", "repeats")
-_FORM: Final = f"{PREFIX}https://HOST/v1#NAME"
+_OPTIONS = ("dialect", "repeats")
+_FORM = f"{PREFIX}https://HOST/v1#NAME"
 
 
 class EndpointName(NamedTuple):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.extensions.endpoints.decisions.exchange import Exchange
 from choicewise.extensions.endpoints.decisions.summary import (
@@ -17,14 +16,15 @@ from choicewise.extensions.endpoints.decisions.summary import (
 from choicewise.records import EndpointRecord, Manifest
 from choicewise.results.run import Run
 from choicewise.scoring.combine import LEAST
-from choicewise.table import Column, Share, Table
+from choicewise.table import Column, Share, Table, facts_of
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import command_line, counted, safe, visible
 
-_MOST: Final = 6
+_MOST = 6
 """Kinds of a thing that are listed, the most common first."""
 
 
-PROTOCOLS: Final = (
+PROTOCOLS = (
     Column("protocol"),
     Column("items", "count"),
     Column(
@@ -40,7 +40,7 @@ PROTOCOLS: Final = (
     Column("share", data=True),
 )
 
-CHECKS: Final = (
+CHECKS = (
     Column("about", heading="checked"),
     Column("values", "count"),
     Column("says", heading="told"),
@@ -50,17 +50,15 @@ CHECKS: Final = (
 
 def endpoint_tables(run: Run) -> Iterator[Table]:
     """Yield what an endpoint refused under each protocol, and what is to be believed of a run."""
-    facts: dict[str, Any] = {"run": str(run.folder), "model": run.manifest.model.name}
+    facts: JsonDict = {"run": str(run.folder), "model": run.manifest.model.name}
     summary = endpoint_summary(run)
     if summary is None:
         title = f"{run.folder} is no run of a decision endpoint; run the model decisions:URL#NAME"
         yield Table(name="endpoint", title=title, facts=facts)
         return
-    for name, value in asdict(summary).items():
-        # Protocols and checks are the rows of the two tables.
-        if name not in ("protocols", "checks"):
-            key = "endpoint_notes" if name == "notes" else name
-            facts[key] = value
+    # A table has notes of its own.
+    facts |= facts_of(summary, ("protocols", "checks", "notes"))
+    facts["endpoint_notes"] = summary.notes
     yield Table(
         name="endpoint",
         title=f"{run.folder}: {counted(summary.questions, 'question')} to an endpoint",
@@ -108,7 +106,7 @@ def notes(folder: Path, manifest: Manifest) -> Iterator[str]:
     yield f"{repeats_line(endpoint)}; more: {command_line('report', folder, 'endpoint')}"
 
 
-def exchange_lines(kept: Mapping[str, Any]) -> Iterator[str]:
+def exchange_lines(kept: JsonMapping) -> Iterator[str]:
     """Yield request and response as they were, and what was read in the response."""
     exchange = Exchange(**kept)
     sent = f"sent to {safe(exchange.path)}, answered {exchange.received}"

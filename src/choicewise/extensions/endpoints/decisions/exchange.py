@@ -6,12 +6,12 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
-from typing import Any, Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from choicewise.records import EndpointRecord
-from choicewise.util.jsonio import json_text
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_text
 
-BINARY: Final = "base64:"
+BINARY = "base64:"
 """How the text of a response begins that is no UTF-8."""
 
 
@@ -64,7 +64,7 @@ class Exchange:
         """Return a line of JSON, from which :meth:`of` reads an equal exchange."""
         needed = ("path", "request", "received")
         empty = Exchange(self.path, self.request, self.received)
-        content: dict[str, Any] = {}
+        content: JsonDict = {}
         for column in fields(self):
             value = getattr(self, column.name)
             if column.name in needed or value != getattr(empty, column.name):
@@ -84,7 +84,7 @@ class Exchange:
         return replace(exchange, repeat=Repeat(**content["repeat"]))
 
 
-def read_exchange(text: str) -> Mapping[str, Any]:
+def read_exchange(text: str) -> JsonMapping:
     """Return the fields of an exchange by name, of a line of JSON."""
     return asdict(Exchange.of(text))
 

@@ -7,7 +7,7 @@ layout's, or an answer that changes from one request to the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from choicewise.scoring.intervals import wilson
 from choicewise.scoring.observed import Floats, Integers, item_max, item_sum, row_of
 from choicewise.scoring.significance import Difference, mean_of_items
 
-EXACT: Final = 1e-6
+EXACT = 1e-6
 """By how much a probability may differ because both sides are stored as log-probabilities in
 float32.
 """

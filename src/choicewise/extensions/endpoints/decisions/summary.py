@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from choicewise.scoring.combine import is_nought
 from choicewise.scoring.observed import row_of
 from choicewise.store.tables import block_file, read_batches
 
-AGREES: Final = 0.005
+AGREES = 0.005
 """By how much a confidence may differ from the recomputed one, of two decimals."""
 
 

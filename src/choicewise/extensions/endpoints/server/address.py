@@ -8,16 +8,15 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from choicewise.errors import ModelError
 
-HIDDEN: Final = "[key]"
+HIDDEN = "[key]"
 """What replaces the key in a text."""
 
-_LOGGERS: Final = (
+_LOGGERS = (
     "httpx2",
     "httpcore2.connection",
     "httpcore2.http11",
@@ -26,18 +25,18 @@ _LOGGERS: Final = (
 )
 
 # Characters at the end of a text that may begin a key and are hidden: fewer reveal nothing.
-_REVEALING: Final = 4
+_REVEALING = 4
 
-_CUT: Final = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
+_CUT = re.compile(r"(%[0-9a-fA-F]?|\\+(u[0-9a-fA-F]{0,3})?)?")
 """The rest of a text whose last character is encoded and cut off."""
 
-PREFIX: Final = "server:"
+PREFIX = "server:"
 
-KEY_VARIABLE: Final = "CHOICEWISE_API_KEY"
+KEY_VARIABLE = "CHOICEWISE_API_KEY"
 """The environment variable of the key that a server asks for; no other is ever sent."""
 
-_FORM: Final = "http://HOST:PORT/v1#NAME"
-_ENDPOINTS: Final = (
+_FORM = "http://HOST:PORT/v1#NAME"
+_ENDPOINTS = (
     "/completions",
     "/chat",
     "/models",

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
 from choicewise.util.jsonio import is_deep
@@ -26,9 +26,9 @@ JSON = dict[str, Any]
 """An object of JSON; its numbers are finite, and its texts can be encoded."""
 
 # How often a request is made that fails; a busy server is waited for.
-_TRIES: Final = 5
+_TRIES = 5
 
-RESUME: Final = "run the same command again to resume"
+RESUME = "run the same command again to resume"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _KINDS = {
     list: "a list",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
 
 from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable, integer, member
 from choicewise.extensions.endpoints.server.routes import (
     NO_PENALTIES,
     Call,
+    Numbered,
     Part,
     Prompts,
     Route,
@@ -41,8 +41,9 @@ from choicewise.questions import (
 )
 from choicewise.thoughts import split
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.jsonio import JsonMapping
 
-FINISHED: Final[Mapping[str | None, str | None]] = {
+FINISHED: Mapping[str | None, str | None] = {
     "stop": STOP,
     "stop_sequence": STOP,
     "eos": EOS,
@@ -53,14 +54,14 @@ FINISHED: Final[Mapping[str | None, str | None]] = {
 }
 """Ends of a text by a server's reason; a text with another reason is none of the model's."""
 
-_UNCHANGED: Final = {"top_k": 0, "min_p": 0, **NO_PENALTIES}
+_UNCHANGED = {"top_k": 0, "min_p": 0, **NO_PENALTIES}
 """Settings that keep the model's own distribution, whatever the server's defaults are.
 
 Not every server takes them.
 """
 
 # Texts at which servers stop; all other stops are applied here alone.
-_MOST_STOPS: Final = 4
+_MOST_STOPS = 4
 
 
 class Completions(Route):
@@ -97,7 +98,7 @@ class Completions(Route):
         assert isinstance(question, Generation)
         return self._prompts.objection(question.context.tolist())
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield a request for every generation, those with a common beginning together."""
         for index, generation in generations(questions):
             body = {
@@ -107,8 +108,8 @@ class Completions(Route):
             }
             yield Call(self.path, body, [Part(index)], partial(self._read, generation))
 
-    def _sent(self, generation: Generation) -> dict[str, Any]:
-        body: dict[str, Any] = {"prompt": self._prompts.prompt(generation.context.tolist())}
+    def _sent(self, generation: Generation) -> JSON:
+        body: JSON = {"prompt": self._prompts.prompt(generation.context.tolist())}
         if self._named:
             body |= {"logprobs": 1, "return_tokens_as_token_ids": True}
         return body
@@ -143,7 +144,7 @@ class Completions(Route):
         return [replace(scores, ended=Ended(finish))]
 
 
-def _scores_by_id(content: Mapping[str, Any]) -> TokenScores:
+def _scores_by_id(content: JsonMapping) -> TokenScores:
     """Return the scores of generated tokens that the server names by id; raise Unanswerable."""
     names = field(content, "tokens", list)
     logprobs = field(content, "token_logprobs", list)
@@ -177,7 +178,7 @@ class ChatGeneration(Completions):
         assert isinstance(question, Generation)
         return chat_objection(self._tokenizer, question.context)
 
-    def _sent(self, generation: Generation) -> dict[str, Any]:
+    def _sent(self, generation: Generation) -> JSON:
         body = chat_body(self._tokenizer, generation.context)
         if generation.thought is not None:
             body["thinking_token_budget"] = generation.thought
@@ -202,7 +203,7 @@ class ChatGeneration(Completions):
         return [text_scores(generation, text, ended._replace(thought=thought or None))]
 
 
-def _content(message: Mapping[str, Any], is_thinking: bool) -> str:
+def _content(message: JsonMapping, is_thinking: bool) -> str:
     content = message.get("content")
     if isinstance(content, list):
         return "".join(text for kind, text in content_parts(content) if kind == "text")
@@ -212,7 +213,7 @@ def _content(message: Mapping[str, Any], is_thinking: bool) -> str:
     return field(message, "content", str)
 
 
-def how_ended(given: Mapping[str, Any], answer: JSON) -> Ended:
+def how_ended(given: JsonMapping, answer: JSON) -> Ended:
     """Return how the text of a choice ended, and how many tokens the server counts.
 
     Raises Unanswerable if the text is not what the model generated.
@@ -234,13 +235,13 @@ def _filtered(ended: Ended) -> TokenScores:
     return replace(TokenScores.unanswered("a filter of the server withheld the text"), ended=ended)
 
 
-def settings(generation: Generation, unchanged: bool) -> dict[str, Any]:
+def settings(generation: Generation, unchanged: bool) -> JSON:
     """Return the fields of a request that say how to generate.
 
     ``unchanged``: True adds all that keep the distribution.  Stops are not sent if the model may
     think, as a server would stop in the thought.
     """
-    body: dict[str, Any] = {"max_tokens": generation.most, "top_p": 1, "temperature": 0}
+    body: JSON = {"max_tokens": generation.most, "top_p": 1, "temperature": 0}
     if generation.sampling is not None:
         body |= {"temperature": 1, "seed": seed(generation.sampling)}
     stops = text_stops(generation)[:_MOST_STOPS]

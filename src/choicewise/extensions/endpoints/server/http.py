@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from threading import Thread
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import stamina
@@ -49,18 +49,18 @@ from choicewise.extensions.endpoints.server.faults import (
 _T = TypeVar("_T")
 
 # Bytes of an answer, decompressed, beyond which it is refused.
-_MOST_BYTES: Final = 32 * 2**20
+_MOST_BYTES = 32 * 2**20
 
-MOST_AT_ONCE: Final = 64
+MOST_AT_ONCE = 64
 """Connections to a server."""
 
 # Bytes of an error that are read, for a message to quote.
-_QUOTED_BYTES: Final = 2000
+_QUOTED_BYTES = 2000
 
 # Seconds that a server may ask to wait; beyond that the run stops.
-_LONGEST_WAIT: Final = 300.0
+_LONGEST_WAIT = 300.0
 
-_QUOTAS: Final = {
+_QUOTAS = {
     "insufficient_quota",
     "quota_exceeded",
     "billing_hard_limit_reached",
@@ -70,30 +70,30 @@ _QUOTAS: Final = {
 """Codes of errors that no waiting heals within a run: OpenAI's, and Cloudflare's daily ones."""
 
 # Statuses that are about the request alone.
-_REFUSED: Final = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}
+_REFUSED = {400, 406, 409, 411, 412, 413, 414, 415, 416, 417, 422, 431, 451, 501}
 
 # Statuses of a server that is to be waited for.
-_BUSY: Final = {408, 425, 429, 503, 529}
+_BUSY = {408, 425, 429, 503, 529}
 
 # Seconds in which nothing is heard, after which a line says so.
-_QUIET: Final = 10.0
+_QUIET = 10.0
 
 # Seconds without an answer that no line is worth.
-_SHORT: Final = 5.0
+_SHORT = 5.0
 
 # The least seconds between two lines.
-_EVERY: Final = 30.0
+_EVERY = 30.0
 
 # Requests at once to begin with.
-_FIRST: Final = 2
+_FIRST = 2
 
 # The fewest answers before one more request is tried at once: each trial may cost a refusal.
-_ROUND: Final = 8
+_ROUND = 8
 
 # Seconds in which connections end, at most.
-_CLOSING: Final = 5.0
+_CLOSING = 5.0
 
-_CLOSED: Final = "the connection to the server is closed"
+_CLOSED = "the connection to the server is closed"
 
 Reader = Callable[[bytes, Mapping[str, str]], JSON]
 """Reads the body and headers of an answer of status 200; raises a :data:`Fault` if it can't."""

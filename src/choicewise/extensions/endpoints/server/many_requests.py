@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from choicewise.extensions.endpoints.server.faults import (
     JSON,
@@ -17,16 +17,14 @@ from choicewise.extensions.endpoints.server.faults import (
     failed,
 )
 from choicewise.extensions.endpoints.server.http import MOST_AT_ONCE, Client, Reader
-from choicewise.extensions.endpoints.server.routes import Assembly, Call, Route
+from choicewise.extensions.endpoints.server.routes import Assembly, Call, Numbered, Route
 from choicewise.questions import Answers, Prompt, TokenScores
 
-FAILED_IN_A_ROW: Final = 5
+FAILED_IN_A_ROW = 5
 """Different requests without an answer after which the server is in doubt."""
 
 
-def ask(
-    client: Client, route: Route, questions: Sequence[tuple[int, Prompt]], model: str | None
-) -> Answers:
+def ask(client: Client, route: Route, questions: Sequence[Numbered], model: str | None) -> Answers:
     """Yield (index, answer) of every one of ``questions`` (index, question) as it is complete.
 
     A question of which a part can't be answered is unanswered, with the reason.  ``model``: the

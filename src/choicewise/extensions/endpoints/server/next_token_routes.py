@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from choicewise.extensions.endpoints.server.routes import (
     SGLANG_PATH,
     Call,
     NextTokens,
+    Numbered,
     Prompts,
     Route,
     chat_body,
@@ -40,14 +41,14 @@ from choicewise.extensions.endpoints.server.routes import (
 from choicewise.questions import NOT_FIRST, UNKNOWN, Ids, Mass, Prompt, Span, TokenScores
 from choicewise.tokens.tokenizer import Tokenizer
 
-MOST: Final = 20
+MOST = 20
 """Tokens that a request may choose: vLLM's ``--max-logprobs`` is 20 by default, and 128 at most."""
 
-MOST_MEMBERS: Final = 2048
+MOST_MEMBERS = 2048
 """Tokens of a set whose probability is asked for, in chunks."""
 
 # By how much rounding may lift the sum of listed probabilities.
-_ROUNDING: Final = 1e-6
+_ROUNDING = 1e-6
 
 
 class ChosenTokens(Route):
@@ -79,7 +80,7 @@ class ChosenTokens(Route):
         assert isinstance(question, Span)
         return len(question.continuation)
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield a request for every prefix, or several if over ``MOST`` tokens are wanted there."""
         for node in nodes(questions):
             for wanted in node.requests(MOST):
@@ -101,7 +102,7 @@ class ChosenTokens(Route):
             scores.append(TokenScores.of(tokens, nats, ranks))
         return scores
 
-    def _body(self, prefix: list[int], ids: Sequence[int]) -> dict[str, Any]:
+    def _body(self, prefix: list[int], ids: Sequence[int]) -> JSON:
         return {
             "model": self._model,
             "prompt": prefix,
@@ -126,7 +127,7 @@ class SglangChosen(ChosenTokens):
     name = "SGLang's chosen next tokens"
     path = SGLANG_PATH
 
-    def _body(self, prefix: list[int], ids: Sequence[int]) -> dict[str, Any]:
+    def _body(self, prefix: list[int], ids: Sequence[int]) -> JSON:
         return {
             "input_ids": prefix,
             "sampling_params": ONE_TOKEN,
@@ -202,7 +203,7 @@ class TopTokens(Route):
             )
         return self.prompts.objection(question.context.tolist())
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield a request for every context."""
         for node in nodes(questions):
             parts = []
@@ -231,7 +232,7 @@ class TopTokens(Route):
         scores.at_most = True
         return scores
 
-    def _body(self, prefix: list[int]) -> dict[str, Any]:
+    def _body(self, prefix: list[int]) -> JSON:
         body = {
             "model": self._model,
             "prompt": self.prompts.prompt(prefix),
@@ -313,7 +314,7 @@ class ChatTopTokens(TopTokens):
         assert isinstance(question, Span)
         return chat_objection(self._tokenizer, question.context) or super().objection(question)
 
-    def _body(self, prefix: list[int]) -> dict[str, Any]:
+    def _body(self, prefix: list[int]) -> JSON:
         return {
             "model": self._model,
             **chat_body(self._tokenizer, np.asarray(prefix, dtype=np.int32)),
@@ -360,7 +361,7 @@ def check_listed(listed: Mapping[Any, float]) -> None:
         raise Unanswerable("the probabilities of the listed next tokens add up to more than 1")
 
 
-def _spelled(entry: dict[str, Any]) -> bytes:
+def _spelled(entry: JSON) -> bytes:
     """Return the bytes of a listed token, as the server gives them or of its text."""
     spelled = entry.get("bytes")
     if isinstance(spelled, list):

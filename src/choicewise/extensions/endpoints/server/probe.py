@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,44 +55,45 @@ from choicewise.models.model import SelfCheck, Trial
 from choicewise.questions import Generation, Ids, Prompt, Span
 from choicewise.tokens.chat_template import Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer, common_prefix
+from choicewise.util.jsonio import JsonMapping
 from choicewise.util.text import shortened
 
 # Numbers of next tokens to ask for: the first one that the server takes counts.
-_COUNTS: Final = (100, 20, 5, 1)
+_COUNTS = (100, 20, 5, 1)
 
-_NOT_HELD: Final = (
+_NOT_HELD = (
     "the server lists no next tokens to check its log-probabilities against, so they may belong to "
     "other tokens"
 )
 
-_CONTEXT: Final = "Question: What is the capital of France?\nAnswer: The capital of France is"
-_CONTINUATION: Final = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
+_CONTEXT = "Question: What is the capital of France?\nAnswer: The capital of France is"
+_CONTINUATION = " Paris, and the capital of Spain is Madrid.\n\nQuestion: Who"
 
 # Tokens of the continuation that are scored.
-_MOST_TOKENS: Final = 12
+_MOST_TOKENS = 12
 
 # Nats a token may differ between ways of asking; far less if the log-probabilities vary little.
-_TOLERANCE: Final = 0.25
+_TOLERANCE = 0.25
 
 # Log-probabilities compared with next tokens; of a wrong row one in five is right by chance.
-_COMPARED: Final = 8
+_COMPARED = 8
 
 # A way of asking with fewer of them is refused.
-_LEAST_COMPARED: Final = 4
+_LEAST_COMPARED = 4
 
 # Positions of the probe's text at which next tokens are listed, at most.
-_POSITIONS: Final = 36
+_POSITIONS = 36
 
 # Next tokens that are compared at one position.
-_AT_A_POSITION: Final = 2
+_AT_A_POSITION = 2
 
 # Two ways of asking may be so many times as far apart as two answers to one request.
-_REPEATED: Final = 10
+_REPEATED = 10
 
 # Stand-ins for a space in the vocabularies of tokenizers.
-_SPACE_MARKS: Final = ("▁", "Ġ")
+_SPACE_MARKS = ("▁", "Ġ")
 
-NOT_THERE: Final = {404, 405, 501}
+NOT_THERE = {404, 405, 501}
 """Statuses of a route that a server does not have."""
 
 _TEXTS = (
@@ -156,7 +157,7 @@ def read_server_facts(client: Client, name: str | None) -> ServerFacts:
     return facts._replace(others=others)
 
 
-def _cards(listed: Any) -> dict[str, dict[str, Any]]:
+def _cards(listed: Any) -> dict[str, JSON]:
     """Return the objects of a list of models by their id."""
     cards = {}
     if isinstance(listed, list):
@@ -706,7 +707,7 @@ def _generated(answer: JSON) -> tuple[list[Any], str]:
     return names, field(completion, "text", str)
 
 
-def _described(client: Client, card: Mapping[str, Any]) -> ServerFacts:
+def _described(client: Client, card: JsonMapping) -> ServerFacts:
     software = str(card.get("owned_by") or "")
     root = str(card.get("root") or "")
     window = card.get("max_model_len")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,20 +33,21 @@ from choicewise.questions import (
 )
 from choicewise.tokens.chat_template import TOLD, Message, ServedChat
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.jsonio import JsonMapping
 
-NO_PENALTIES: Final = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+NO_PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
-PLAIN: Final = {"temperature": 0, "top_p": 1, **NO_PENALTIES}
+PLAIN = {"temperature": 0, "top_p": 1, **NO_PENALTIES}
 """The most likely token of the model's own distribution, whatever the server's defaults are."""
 
-CHATS_ONLY: Final = "the server only takes chats"
+CHATS_ONLY = "the server only takes chats"
 
-SGLANG_PATH: Final = "/generate"
+SGLANG_PATH = "/generate"
 
 # For SGLang, if nothing is to be generated.
-ONE_TOKEN: Final = {"max_new_tokens": 1, "temperature": 0}
+ONE_TOKEN = {"max_new_tokens": 1, "temperature": 0}
 
-_COUNTED: Final = 100
+_COUNTED = 100
 """Tokens among which a label counts, in the original MMLU script.
 
 A token of probability 1/100 or more is one of them.  If the rank of a less likely one is not known,
@@ -55,19 +56,23 @@ they are read only if a protocol scores by ranks (:attr:`Span.ranked`).
 """
 
 # The fields of a message's thought: the name of today, and an earlier one.
-_THOUGHTS: Final = ("reasoning", "reasoning_content")
+_THOUGHTS = ("reasoning", "reasoning_content")
 
 # Nats by which rounding may lift a log-probability above 0.
-_ABOVE: Final = 1e-6
+_ABOVE = 1e-6
 
 # Numbers at and below it are vLLM's stand-ins for minus infinity (-9999) and for unknown ones.
-_STAND_IN: Final = -9000.0
+_STAND_IN = -9000.0
 
 # The digits are so few that an id fits into 32 bits.
-_ID: Final = re.compile("token_id:[0-9]{1,9}")
+_ID = re.compile("token_id:[0-9]{1,9}")
 
 _Kind = TypeVar("_Kind")
 _T = TypeVar("_T")
+
+
+Numbered = tuple[int, Prompt]
+"""A question behind its index among all."""
 
 
 class Part(NamedTuple):
@@ -84,7 +89,7 @@ class Call(NamedTuple):
     """
 
     path: str
-    body: dict[str, Any]
+    body: JSON
     parts: Sequence[Part]
     read: Callable[[JSON], Sequence[TokenScores]]
 
@@ -113,7 +118,7 @@ class Route(ABC):
         return 1
 
     @abstractmethod
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield the requests for ``questions`` (index, question), in the best order for a cache.
 
         Every part of every question is in exactly one of them.
@@ -144,7 +149,7 @@ class Assembly:
         self,
         read: Callable[[Callable[[Any], Any], Any], Any],
         route: Route,
-        questions: Sequence[tuple[int, Prompt]],
+        questions: Sequence[Numbered],
     ) -> None:
         self._read = read
         self._route = route
@@ -199,7 +204,7 @@ def logprobs_in_order(answers: Answers) -> list[npt.NDArray[np.float32]]:
 def with_label_ranks(
     answers: Answers,
     questions: Mapping[int, Prompt],
-    ask_ranked: Callable[[Sequence[tuple[int, Prompt]]], Answers],
+    ask_ranked: Callable[[Sequence[Numbered]], Answers],
 ) -> Answers:
     """Yield ``answers`` with the ranks that matter.
 
@@ -263,7 +268,7 @@ class Node(NamedTuple):
                 yield NextTokens(ids, parts, [ids] * len(parts))
 
 
-def nodes(questions: Sequence[tuple[int, Prompt]]) -> Iterator[Node]:
+def nodes(questions: Sequence[Numbered]) -> Iterator[Node]:
     """Yield every prefix at which a span or a mass of ``questions`` reads, depth first and once.
 
     A server that keeps the prompts it saw last has read most of every prefix before.  Part ``j`` of
@@ -376,9 +381,9 @@ def chat_messages(tokenizer: Tokenizer, context: Ids) -> list[dict[str, str]] | 
     return [message._asdict() for message in messages if message.role != TOLD]
 
 
-def chat_body(tokenizer: Tokenizer, context: Ids) -> dict[str, Any]:
+def chat_body(tokenizer: Tokenizer, context: Ids) -> JSON:
     """Return the fields of a request with the messages of a chat and its template's settings."""
-    body: dict[str, Any] = {"messages": chat_messages(tokenizer, context)}
+    body: JSON = {"messages": chat_messages(tokenizer, context)}
     for message in _messages(tokenizer, context) or []:
         if message.role == TOLD:
             body["chat_template_kwargs"] = json.loads(message.content)
@@ -399,7 +404,7 @@ def chat_objection(tokenizer: Tokenizer, context: Ids) -> str | None:
     return None
 
 
-def thought_in(message: Mapping[str, Any]) -> str:
+def thought_in(message: JsonMapping) -> str:
     """Return the thought that a message has apart from its content, or "".
 
     It is in ``reasoning`` or ``reasoning_content``, else in parts of the content of such a kind.
@@ -427,7 +432,7 @@ def content_parts(content: Any) -> Iterator[tuple[str, str]]:
         yield ("text" if kind == "output_text" else kind), text
 
 
-def generations(questions: Sequence[tuple[int, Prompt]]) -> list[tuple[int, Generation]]:
+def generations(questions: Sequence[Numbered]) -> list[tuple[int, Generation]]:
     """Return the generations among ``questions``, those with a common beginning together."""
     selected = [(index, prompt) for index, prompt in questions if isinstance(prompt, Generation)]
     return sorted(selected, key=lambda entry: entry[1].context.astype(">i4").tobytes())
@@ -470,7 +475,7 @@ class WholeSpans(Route):
 
     path = "completions"
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield a request for every span that is no prefix of another."""
         for whole in whole_spans(questions):
             parts = [Part(index) for index, _, _ in whole.spans]
@@ -480,7 +485,7 @@ class WholeSpans(Route):
         return whole.scores(*self._read(whole, answer))
 
     @abstractmethod
-    def _body(self, whole: Whole) -> dict[str, Any]: ...
+    def _body(self, whole: Whole) -> JSON: ...
 
     @abstractmethod
     def _read(self, whole: Whole, answer: JSON) -> tuple[list[float], list[int]]: ...
@@ -507,7 +512,7 @@ class Echo(WholeSpans):
         tokens = [*question.context.tolist(), *question.continuation.tolist()]
         return self._prompts.objection(tokens)
 
-    def _body(self, whole: Whole) -> dict[str, Any]:
+    def _body(self, whole: Whole) -> JSON:
         return {
             "model": self._model,
             "prompt": self._prompts.prompt(whole.tokens),
@@ -572,7 +577,7 @@ class PromptLogprobs(WholeSpans):
     name = "prompt log-probabilities"
     cost = "one request per continuation, computed from its first token without a prefix cache"
 
-    def _body(self, whole: Whole) -> dict[str, Any]:
+    def _body(self, whole: Whole) -> JSON:
         return {
             "model": self._model,
             "prompt": whole.tokens,
@@ -612,7 +617,7 @@ class SglangPrompts(WholeSpans):
     cost = "one request per continuation, with its context in the server's cache"
     path = SGLANG_PATH
 
-    def _body(self, whole: Whole) -> dict[str, Any]:
+    def _body(self, whole: Whole) -> JSON:
         return {
             "input_ids": whole.tokens,
             "sampling_params": ONE_TOKEN,
@@ -640,7 +645,7 @@ class SglangPrompts(WholeSpans):
         return logprobs, [UNKNOWN] * len(logprobs)
 
 
-def whole_spans(questions: Sequence[tuple[int, Prompt]]) -> Iterator[Whole]:
+def whole_spans(questions: Sequence[Numbered]) -> Iterator[Whole]:
     """Yield the tokens to send for the spans of ``questions``, depth first, each sequence once."""
     sequences = []
     for index, span in questions:
@@ -683,7 +688,7 @@ def field(where: Any, name: str, kind: type[_Kind]) -> _Kind:
     return value
 
 
-def choice(answer: JSON) -> dict[str, Any]:
+def choice(answer: JSON) -> JSON:
     """Return the one choice of an answer.
 
     Raises Unanswerable if there are more or none, or if its ``index`` is not 0.
@@ -694,11 +699,11 @@ def choice(answer: JSON) -> dict[str, Any]:
     index = member(choices[0], "index")
     if isinstance(index, bool) or index != 0:
         raise Unanswerable(f"the server numbers its choices wrongly ({_shown(index)})")
-    only: dict[str, Any] = choices[0]
+    only: JSON = choices[0]
     return only
 
 
-def logprobs_of(answer: JSON, inputs: int | None = None) -> dict[str, Any]:
+def logprobs_of(answer: JSON, inputs: int | None = None) -> JSON:
     """Return ``logprobs`` of the one choice of an answer; raise Unanswerable if there are none.
 
     ``inputs``: the tokens of the prompt, which the server must have read.
@@ -785,7 +790,7 @@ def is_text(spelled: bytes) -> bool:
     return True
 
 
-def sglang_meta(answer: JSON, inputs: int) -> dict[str, Any]:
+def sglang_meta(answer: JSON, inputs: int) -> JSON:
     """Return SGLang's fields beside the text; Unanswerable unless it read ``inputs`` tokens."""
     meta = field(answer, "meta_info", dict)
     check_prompt({"usage": meta}, inputs)

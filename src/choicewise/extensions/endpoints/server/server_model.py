@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.data.hub import Download, hub_name
 from choicewise.errors import ChoicewiseError, ModelError
@@ -27,6 +26,7 @@ from choicewise.extensions.endpoints.server.probe import (
 )
 from choicewise.extensions.endpoints.server.routes import (
     CHATS_ONLY,
+    Numbered,
     Route,
     WholeSpans,
     chat_messages,
@@ -40,8 +40,9 @@ from choicewise.questions import Answers, Generation, Prompt
 from choicewise.records import ServerRecord
 from choicewise.tokens.chat_template import ServedChat
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer
+from choicewise.util.text import text_digest
 
-WINDOW: Final = 2048
+WINDOW = 2048
 """Tokens of prompt and answer if neither the server nor the user says how many fit."""
 
 
@@ -118,7 +119,7 @@ class ServerModel(ClientModel):
         named = other_name(self.served, self.client.named)
         if named:
             identity.append(named)
-        return hashlib.sha256("\n".join(identity).encode()).hexdigest()
+        return text_digest("\n".join(identity))
 
     @property
     def record(self) -> ServerRecord:
@@ -191,9 +192,9 @@ class ServerModel(ClientModel):
 
     def _by_route(
         self, questions: Sequence[Prompt]
-    ) -> tuple[dict[Route, list[tuple[int, Prompt]]], list[tuple[int, str]]]:
+    ) -> tuple[dict[Route, list[Numbered]], list[tuple[int, str]]]:
         """Return the ``questions`` that each route answers, and why others can't be asked."""
-        by_route = defaultdict[Route, list[tuple[int, Prompt]]](list)
+        by_route = defaultdict[Route, list[Numbered]](list)
         refused = []
         for index, question in enumerate(questions):
             route, reason = self._judged(question)

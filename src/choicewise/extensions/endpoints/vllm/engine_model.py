@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.server.faults import Unanswerable
 from choicewise.extensions.endpoints.server.routes import (
     Assembly,
+    Numbered,
     logprobs_in_order,
     unanswered,
     with_label_ranks,
@@ -56,28 +57,29 @@ from choicewise.questions import (
     TokenScores,
 )
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.jsonio import JsonMapping
 
-AT_ONCE: Final = 512
+AT_ONCE = 512
 """Requests at the engine, at most: more than it computes at once, so that it never waits for one."""
 
-AT_ONCE_TOKENS: Final = 1 << 18
+AT_ONCE_TOKENS = 1 << 18
 """Tokens of their prompts, at most, as they are JSON on the way."""
 
-DEATHS: Final = 3
+DEATHS = 3
 """How often in a row the engine may die without an answer."""
 
-_TOLERANCES: Final = {"float32": 2e-3}
+_TOLERANCES = {"float32": 2e-3}
 """Nats a token may differ between ways of asking, by arithmetic; any other has :data:`_TOLERANCE`.
 
 It is less if the log-probabilities themselves vary little.
 """
-_TOLERANCE: Final = 0.25
+_TOLERANCE = 0.25
 
 # Two ways may be so many times as far apart as two answers to the same question.
-_REPEATED: Final = 10
+_REPEATED = 10
 
 # Tokens of the probe's continuations.
-_CONTINUATIONS: Final = (1, 2, 7, 12)
+_CONTINUATIONS = (1, 2, 7, 12)
 
 
 class EngineModel:
@@ -107,11 +109,11 @@ class EngineModel:
         self,
         folder: str | Path,
         *,
-        options: Mapping[str, Any] | None = None,
+        options: JsonMapping | None = None,
         dtype: str | None = None,
         window: int | None = None,
         batch_tokens: int | None = None,
-        engine: Callable[[Mapping[str, Any]], Any] = EngineProcess,
+        engine: Callable[[JsonMapping], Any] = EngineProcess,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.folder = Path(folder)
@@ -208,7 +210,7 @@ class EngineModel:
     def answer(self, questions: Sequence[Prompt]) -> Answers:
         """Yield the answers as they come; one that can't be asked has the reason."""
         self.check(max((question.inputs for question in questions), default=0))
-        scored: list[tuple[int, Prompt]] = []
+        scored: list[Numbered] = []
         generated: list[tuple[int, Generation]] = []
         for index, question in enumerate(questions):
             reason = self.objection(question)
@@ -242,9 +244,7 @@ class EngineModel:
             self.unique += max(len(answer.tokens) - 1, 0)
             yield index, answer
 
-    def ask(
-        self, route: EngineRoute | TextRoute, questions: Sequence[tuple[int, Prompt]]
-    ) -> Answers:
+    def ask(self, route: EngineRoute | TextRoute, questions: Sequence[Numbered]) -> Answers:
         """Yield the answers to ``questions`` (index, question), as they end."""
         assembly = Assembly(lambda reader, output: reader(output), route, questions)
         for request, output in self._outputs(iter(route.requests(questions))):
@@ -299,7 +299,7 @@ class EngineModel:
     def _measured(self) -> SelfCheck:
         """Compare every way with the prompt's own log-probabilities, which read no cache."""
         spans = self.probe()
-        questions: list[tuple[int, Prompt]] = list(enumerate(spans))
+        questions: list[Numbered] = list(enumerate(spans))
         abilities = self.facts.abilities
         whole = self._logprobs(PROMPTS, questions)
         floor = _difference(whole, self._logprobs(PROMPTS, questions))
@@ -339,7 +339,7 @@ class EngineModel:
     def _trial(
         self,
         way: str,
-        questions: Sequence[tuple[int, Prompt]],
+        questions: Sequence[Numbered],
         whole: Sequence[Any],
         tolerance: float,
     ) -> Trial:
@@ -385,7 +385,7 @@ class EngineModel:
         """Count the numbers in the weights."""
         return sum(math.prod(entry["shape"]) for _, entry in model_files.tensors(self._weights))
 
-    def _logprobs(self, way: str, questions: Sequence[tuple[int, Prompt]]) -> list[Any]:
+    def _logprobs(self, way: str, questions: Sequence[Numbered]) -> list[Any]:
         """Return the log-probabilities that one ``way`` alone gives; raise Unanswerable."""
         abilities = self.facts.abilities._replace(ways=(way,))
         return logprobs_in_order(self.ask(EngineRoute(abilities), questions))
@@ -461,7 +461,7 @@ class _Queue:
         self._tokens = 0
 
 
-def _ends(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
+def _ends(folder: Path, config: JsonMapping, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that the configurations or the tokenizer call the end of a sequence."""
     generation = model_files.read_object(folder / "generation_config.json")
     text = config.get("text_config") or {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.errors import ModelError
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
-PREFIX: Final = "vllm:"
+PREFIX = "vllm:"
 
-_NOT_PASSED: Final = {
+_NOT_PASSED = {
     "model": f"name it after {PREFIX}",
     "tokenizer": "it comes from the model",
     "skip_tokenizer_init": "it comes from the model",
@@ -35,13 +35,13 @@ class EngineName(NamedTuple):
     """
 
     model: str
-    options: Mapping[str, Any]
+    options: JsonMapping
 
     @classmethod
     def parse(cls, name: str) -> EngineName:
         """Read ``name``; raise ModelError for options that are not to be named."""
         model, *settings = re.split(r",(?=[A-Za-z_]\w*=)", name.removeprefix(PREFIX))
-        options: dict[str, Any] = {}
+        options: JsonDict = {}
         for setting in settings:
             key, _, value = setting.partition("=")
             if key in _NOT_PASSED:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Final
 
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.models.model import Model
+from choicewise.util.jsonio import JsonDict
 
-_PLAIN_BYTES: Final = 2 << 30
+_PLAIN_BYTES = 2 << 30
 """Weights in float32 up to which plain transformers on the CPU are held beside vLLM."""
 
 
-def measure_noise(model: Model) -> tuple[dict[str, Any], str]:
+def measure_noise(model: Model) -> tuple[JsonDict, str]:
     """Return the self-check of ``model``, its distance from plain transformers, and vLLM's facts.
 
     Also return in words what the differences of the self-check are measured from.

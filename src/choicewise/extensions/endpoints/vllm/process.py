@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from choicewise.errors import ModelError
 from choicewise.extensions.endpoints.vllm.vllm_routes import (
@@ -29,18 +29,19 @@ from choicewise.extensions.endpoints.vllm.vllm_routes import (
     trace_request,
 )
 from choicewise.util.isolate import Limits, Record, TrustedProcess, Unavailable, serve_together
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
-INTERPRETED: Final = "TRITON_INTERPRET"
+INTERPRETED = "TRITON_INTERPRET"
 """The variable that is 1 if Triton's kernels run in its interpreter, on a machine without a GPU."""
 
-REPLAY: Final = "enable_trace_replay"
+REPLAY = "enable_trace_replay"
 """vLLM's option, which is left out if it is refused."""
 
 # Lines that the engine printed, and that an error shows.
-_SHOWN: Final = 3
+_SHOWN = 3
 
 # Tokens with which every way is tried once.
-_TRIED: Final = [1, 2]
+_TRIED = [1, 2]
 
 
 class EngineDied(ModelError):
@@ -71,7 +72,7 @@ class EngineProcess(TrustedProcess):
     # A large model may be loaded from a slow disk.
     starting = 3600.0
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: JsonMapping) -> None:
         super().__init__()
         self._options = dict(options)
         self._has_started = False
@@ -125,7 +126,7 @@ class EngineProcess(TrustedProcess):
         raise EngineDied(f"vLLM {reason}; {remedy}")
 
 
-def _interpret(options: dict[str, Any]) -> None:
+def _interpret(options: JsonDict) -> None:
     """Run Triton's kernels in its interpreter, in this one process, before vLLM is imported.
 
     The runner that replays traces needs Triton, and a CPU has none: a backend in name is enough.
@@ -142,7 +143,7 @@ def _interpret(options: dict[str, Any]) -> None:
     triton.backends.backends.setdefault("cpu", SimpleNamespace(driver=None))
 
 
-def _started(options: Mapping[str, Any]) -> tuple[Any, bool]:
+def _started(options: JsonMapping) -> tuple[Any, bool]:
     """Return the engine, and True if it was started to replay traces."""
     from vllm import LLM
 
@@ -202,7 +203,7 @@ class EngineWorker:
             self.step()
         return not refused
 
-    def _add(self, number: int, prompt: Sequence[int], params: Mapping[str, Any]) -> None:
+    def _add(self, number: int, prompt: Sequence[int], params: JsonMapping) -> None:
         from vllm import SamplingParams
 
         inputs = {"prompt_token_ids": prompt}
@@ -212,7 +213,7 @@ class EngineWorker:
 
 
 def _prepare() -> EngineWorker:
-    options: dict[str, Any] = json.loads(sys.argv[2])
+    options: JsonDict = json.loads(sys.argv[2])
     if os.environ.get(INTERPRETED) == "1":
         _interpret(options)
     import vllm

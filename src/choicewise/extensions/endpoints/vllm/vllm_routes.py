@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import merge
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from choicewise.extensions.endpoints.server.faults import JSON, Unanswerable, me
 from choicewise.extensions.endpoints.server.routes import (
     Call,
     Node,
+    Numbered,
     Part,
     Route,
     choice,
@@ -46,6 +47,7 @@ from choicewise.questions import (
     Span,
     TokenScores,
 )
+from choicewise.util.jsonio import JsonMapping
 
 TRACE = "trace replay"
 ROWS = "prompt rows"
@@ -53,7 +55,7 @@ PLACES = "label ids"
 PROMPTS = "prompt log-probabilities"
 """The ways to ask; label ids take a request for every token of a continuation."""
 
-COSTS: Final[Mapping[str, str]] = {
+COSTS: Mapping[str, str] = {
     TRACE: "each continuation is forced token by token, with its context in vLLM's cache",
     ROWS: "each continuation is the end of a prompt, with its context in vLLM's cache",
     PLACES: "one request per token of a continuation, with its prompt in vLLM's cache",
@@ -61,34 +63,32 @@ COSTS: Final[Mapping[str, str]] = {
 }
 """What each way costs, in words."""
 
-_WITHOUT_CACHE: Final[Mapping[str, str]] = {
+_WITHOUT_CACHE: Mapping[str, str] = {
     TRACE: "each continuation is forced token by token after all of its context",
     ROWS: "each continuation is computed with all of its context",
     PLACES: "one request per token of a continuation, computed with all of its prompt",
 }
 """What each way costs if vLLM was started without a prefix cache."""
 
-MOST_IDS: Final = 128
+MOST_IDS = 128
 """Label ids of one request: vLLM's MAX_LOGPROB_TOKEN_IDS."""
 
-MOST_MEMBERS: Final = MOST_IDS * 64
+MOST_MEMBERS = MOST_IDS * 64
 """Tokens of a set whose total probability is asked for."""
 
-BLOCK: Final = 16
+BLOCK = 16
 """Tokens of a block of vLLM's cache by default."""
 
-SERVED_PATH: Final = "/inference/v1/generate"
-NO_ROUTE: Final = (
-    f"{SERVED_PATH} is off: start vLLM with --enable-scale-out and --enable-trace-replay"
-)
+SERVED_PATH = "/inference/v1/generate"
+NO_ROUTE = f"{SERVED_PATH} is off: start vLLM with --enable-scale-out and --enable-trace-replay"
 
-_GREEDY: Final[Mapping[str, Any]] = {"temperature": 0.0, "detokenize": False}
+_GREEDY: JsonMapping = {"temperature": 0.0, "detokenize": False}
 
 # Tokens that a server lists at a position, at least: the forced one, and the likeliest other.
-_LISTED: Final = 2
+_LISTED = 2
 
 # Nats above which a token is the likeliest one, whatever the others have.
-_HALF: Final = math.log(0.5)
+_HALF = math.log(0.5)
 
 
 class Abilities(NamedTuple):
@@ -148,7 +148,7 @@ class EngineRequest(NamedTuple):
     """
 
     prompt: list[int]
-    params: dict[str, Any]
+    params: JSON
     parts: list[Part]
     read: Callable[[Output], list[TokenScores]]
     retry: EngineRequest | None = None
@@ -300,7 +300,7 @@ class EngineRoute(Route):
         assert isinstance(question, Span)
         return len(question.continuation) if way_of(question, self.abilities) == PLACES else 1
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield the requests to a server, at :data:`SERVED_PATH`.
 
         It lists as many tokens of a position as are wanted, the forced one first: so one more is
@@ -311,9 +311,9 @@ class EngineRoute(Route):
             body = {"model": self._model, "token_ids": request.prompt, "sampling_params": params}
             yield Call(SERVED_PATH, body, request.parts, partial(_read_served, request))
 
-    def requests(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[EngineRequest]:
+    def requests(self, questions: Sequence[Numbered]) -> Iterator[EngineRequest]:
         """Yield a request for every prefix that is read by label ids, and for every other span."""
-        labels: list[tuple[int, Prompt]] = []
+        labels: list[Numbered] = []
         spans = defaultdict[tuple[bytes, bytes], list[tuple[int, Span]]](list)
         for index, question in questions:
             if isinstance(question, Span) and way_of(question, self.abilities) != PLACES:
@@ -377,7 +377,7 @@ class ByLength(Route):
         """Return the number of parts that the way for ``question`` has."""
         return self._of(question).parts(question)
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Yield first the requests for next tokens, then those for whole spans."""
         for route in (self._chosen, self._whole):
             entries = [entry for entry in questions if self._of(entry[1]) is route]
@@ -408,11 +408,11 @@ class TextRoute(Route):
         self._ends = ends
         self._token_bytes = token_bytes
 
-    def calls(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[Call]:
+    def calls(self, questions: Sequence[Numbered]) -> Iterator[Call]:
         """Raise NotImplementedError: servers generate by their completions."""
         raise NotImplementedError
 
-    def requests(self, questions: Sequence[tuple[int, Prompt]]) -> Iterator[EngineRequest]:
+    def requests(self, questions: Sequence[Numbered]) -> Iterator[EngineRequest]:
         """Yield a request for every generation, those with a common beginning together."""
         for index, generation in generations(questions):
             yield generation_request(generation, self._ends, self._token_bytes, [Part(index)])
@@ -565,7 +565,7 @@ def generation_request(
         return [replace(scores, ended=Ended(finish))] * len(parts)
 
     stops = text_stops(generation)
-    params: dict[str, Any] = {
+    params: JSON = {
         "temperature": 0.0,
         "max_tokens": generation.most,
         "logprobs": 1,

@@ -5,7 +5,6 @@ Folders and files are replaced in one step; a store, such as that of MLflow, is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +30,7 @@ from choicewise.util.files import (
     put_back,
     read_bytes,
 )
-from choicewise.util.text import listed
+from choicewise.util.text import listed, text_digest
 
 
 def export(
@@ -147,7 +146,7 @@ def run_identity(run: Run) -> str:
     model.pop("name", None)
     model.pop("source", None)
     spelled = repr((sorted(model.items()), manifest.dataset.digest, manifest.selection))
-    digest = hashlib.sha256(spelled.encode()).hexdigest()[:12]
+    digest = text_digest(spelled)[:12]
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
 
 

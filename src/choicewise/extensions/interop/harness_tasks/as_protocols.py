@@ -33,6 +33,7 @@ from choicewise.extensions.interop.harness_tasks.load import (
 )
 from choicewise.extensions.interop.harness_tasks.rows import (
     COMMON,
+    Axes,
     TaskData,
     TaskRow,
     task_data,
@@ -165,7 +166,7 @@ def task_sources(
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder; name a folder of task files")
     names = TaskNames(include_path)
-    selections: dict[str, _Selection] = {}
+    sources: dict[str, TaskSource] = {}
     for selector in selectors:
         task = parse_task(selector)
         tree = names.tree(task.name)
@@ -175,28 +176,27 @@ def task_sources(
         if tree.is_tag:
             trees = [names.tree(leaf.name) for leaf in tree.leaves]
         for selected in trees:
-            selection = selections.setdefault(selected.name, _Selection(selected))
-            if selection.tree.files != selected.files:
-                files = f"{selection.tree.files[0]} and {selected.files[0]}"
+            new = TaskSource(
+                (),
+                f"{PREFIX}{selected.name}",
+                on_bad_item=on_bad_item,
+                tasks=(),
+                tree=selected,
+                include=tuple(map(str, include_path)),
+                allow_code=allow_code,
+            )
+            source = sources.get(selected.name, new)
+            if source.tree.files != selected.files:
+                files = f"{source.tree.files[0]} and {selected.files[0]}"
                 raise ProtocolError(
                     f"two tasks are called {selected.name}, in {files}; run one at a time"
                 )
-            selection.selectors.append(selector)
             if tree.is_tag:
                 task = replace(task, name=selected.name)
-            selection.tasks.append(task)
-    return [
-        TaskSource(
-            tuple(selection.selectors),
-            f"{PREFIX}{name}",
-            on_bad_item=on_bad_item,
-            tasks=tuple(selection.tasks),
-            tree=selection.tree,
-            include=tuple(map(str, include_path)),
-            allow_code=allow_code,
-        )
-        for name, selection in selections.items()
-    ]
+            sources[selected.name] = replace(
+                source, selectors=(*source.selectors, selector), tasks=(*source.tasks, task)
+            )
+    return list(sources.values())
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -208,15 +208,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part)
-
-
-@dataclass(frozen=True)
-class _Selection:
-    """Hold a task or group with the texts of its selectors, and the ``tasks`` that they select."""
-
-    tree: TaskTree
-    selectors: list[str] = field(default_factory=list)
-    tasks: list[TaskSelector] = field(default_factory=list)
 
 
 def _load(tree: TaskTree, selectors: Sequence[TaskSelector], on_bad_item: str) -> HarnessTask:
@@ -379,7 +370,7 @@ class _TaskBuild:
             protocols[name] = protocol
         return protocols
 
-    def _metrics(self, wanted: str | None, tasks: Sequence[TaskData]) -> dict[str, dict[str, Any]]:
+    def _metrics(self, wanted: str | None, tasks: Sequence[TaskData]) -> dict[str, Axes]:
         """Return the axes of the ``wanted`` metric, or of all metrics of the tasks, by name."""
         names: dict[str, None] = {}
         for data in tasks:
@@ -399,7 +390,7 @@ class _TaskBuild:
         selected = list(names)
         if wanted is not None:
             selected = [wanted]
-        metrics: dict[str, dict[str, Any]] = {}
+        metrics: dict[str, Axes] = {}
         for name in selected:
             try:
                 axes = ours.axes
@@ -432,9 +423,6 @@ class _TaskBuild:
             "weight (micro)"
         )
         return "micro"
-
-
-Axes = Mapping[str, Any]
 
 
 class _NotComputed(Exception):

@@ -440,14 +440,6 @@ def _task_keys() -> set[str]:
     return _STRUCTURE.union(axis.name for axis in fields(TaskConfig))
 
 
-@lru_cache(maxsize=1)
-def _shot_keys() -> set[str]:
-    """Return the keys of ``fewshot_config`` that the harness reads."""
-    from lm_eval.config.task import FewshotConfig
-
-    return {axis.name for axis in fields(FewshotConfig)}
-
-
 def _problems(leaf: Leaf) -> Iterator[str]:
     """Yield why a task can't be scored here."""
     output_type = leaf.get("output_type")
@@ -483,12 +475,14 @@ def _problems(leaf: Leaf) -> Iterator[str]:
 
 
 def _shot_problems(config: Any) -> Iterator[str]:
+    from lm_eval.config.task import FewshotConfig
+
     if config is None:
         return
     if not isinstance(config, dict):
         yield f"fewshot_config is {config!r}; it must hold keys"
         return
-    shot_keys = _shot_keys()
+    shot_keys = [axis.name for axis in fields(FewshotConfig)]
     for key in map(str, config):
         if key not in shot_keys:
             yield f"{key} is not a key of fewshot_config; {did_you_mean(key, shot_keys)}"

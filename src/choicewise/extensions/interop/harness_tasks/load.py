@@ -6,7 +6,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,6 +38,7 @@ from choicewise.tokens.chat_template import CHARACTERS, TEMPLATES, TOO_LONG
 from choicewise.util.cache import BoundedCache
 from choicewise.util.files import read_bytes
 from choicewise.util.isolate import BoundedProcess, Record, serve
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
 OLDEST = (0, 4, 12)
 """The first release whose TaskManager loads tasks and groups as objects of their own."""
@@ -278,7 +279,7 @@ class _Walk:
 
 
 @lru_cache(maxsize=1)
-def _shipped_index() -> Mapping[str, Any]:
+def _shipped_index() -> JsonMapping:
     from lm_eval.tasks import TaskManager
 
     with quiet():
@@ -395,7 +396,7 @@ class TaskTemplates(BoundedProcess):
 
     def __init__(self) -> None:
         super().__init__()
-        self.filters: dict[str, Any] = {}
+        self.filters: JsonDict = {}
         # The harness fills the same template with the same row several times.
         self._texts = BoundedCache[tuple[str, str], str](20_000)
 
@@ -403,7 +404,7 @@ class TaskTemplates(BoundedProcess):
         """Return an object with the method ``render``, which an environment of Jinja returns."""
         return SimpleNamespace(render=lambda **doc: self.fill(template, doc))
 
-    def fill(self, template: str, doc: Mapping[str, Any]) -> str:
+    def fill(self, template: str, doc: JsonMapping) -> str:
         """Fill ``template`` from ``doc``.  Raises ProtocolError if it fails or is too long."""
         spelled = _spelled(doc)
         key = (template, spelled)
@@ -419,7 +420,7 @@ class TaskTemplates(BoundedProcess):
         return str(text)
 
     def fill_all(
-        self, templates: Sequence[str], docs: Sequence[Mapping[str, Any]]
+        self, templates: Sequence[str], docs: Sequence[JsonMapping]
     ) -> Iterator[list[str]]:
         """Yield the texts of all ``templates`` for each of ``docs``."""
         # So many rows are sent at once.
@@ -441,7 +442,7 @@ def bounded_templates(templates: TaskTemplates) -> Iterator[None]:
         utils.env = before
 
 
-def _spelled(doc: Mapping[str, Any]) -> str:
+def _spelled(doc: JsonMapping) -> str:
     """Return the row as JSON, without the fields that JSON can't hold."""
     try:
         return json.dumps(dict(doc))
@@ -470,7 +471,7 @@ def _prepare_filling() -> Callable[[Record], Record]:
         loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["regex_replace"] = _regex_replace
-    compiled = dict[str, Any]()
+    compiled = JsonDict()
 
     def answer(question: Record) -> Record:
         for template in question["templates"]:

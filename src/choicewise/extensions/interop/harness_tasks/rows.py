@@ -18,9 +18,13 @@ from choicewise.extensions.interop.harness_tasks.load import SEEDS, TaskTemplate
 from choicewise.protocols.protocol import NEUTRAL, Protocol
 from choicewise.requests.render import RenderedRequests, TemplateSource
 from choicewise.requests.request import Request
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import has_half_character
 
-COMMON: Mapping[str, Any] = {"fit": "cut-start", "boundary": "moved-space"}
+Axes = Mapping[str, Any]
+"""Axes of a protocol by name."""
+
+COMMON: Axes = {"fit": "cut-start", "boundary": "moved-space"}
 """Cut of long texts, and start of a continuation (lm_eval/models/huggingface.py, 0.4.13)."""
 
 
@@ -35,7 +39,7 @@ class TaskRow:
     as the index of another.  ``own_shot``: the row is among its shots.
     """
 
-    doc: Mapping[str, Any]
+    doc: JsonMapping
     query: str = ""
     contexts: tuple[str, ...] = ()
     continuations: tuple[str, ...] = ()
@@ -74,7 +78,7 @@ class TaskForm:
     ``rendered``: the requests themselves, if no template renders them, and the ``reason`` for that.
     """
 
-    axes: Mapping[str, Any]
+    axes: Axes
     rendered: RenderedRequests | None = None
     reason: str = ""
 
@@ -182,7 +186,7 @@ class _Filler:
             items.append(item)
         return tuple(items)
 
-    def _fill(self, docs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    def _fill(self, docs: Sequence[JsonMapping]) -> list[dict[str, str]]:
         """Return the texts of the holes for each of ``docs``, by the names of the holes."""
         if self.template is None or not self.template.holes:
             return [{} for _ in docs]
@@ -224,9 +228,9 @@ _DESCRIPTION = "task description"
 """Field with the text before everything else, if the tasks of a group differ in it."""
 
 
-def _axes(tasks: Sequence[TaskData]) -> dict[str, Any]:
+def _axes(tasks: Sequence[TaskData]) -> JsonDict:
     """Return the axes of all tasks.  Raises Inexpressible if tasks differ, or have none."""
-    forms: list[dict[str, Any]] = []
+    forms: list[JsonDict] = []
     for task in tasks:
         if task.template is None:
             raise Inexpressible(task.reason)
@@ -301,7 +305,7 @@ def _pool(task: Any) -> tuple[str | None, tuple[Any, ...]]:
     return str(name), tuple(task.sampler.df)
 
 
-def _shot_axes(task: Any, shots: int) -> dict[str, Any]:
+def _shot_axes(task: Any, shots: int) -> JsonDict:
     """Return the axes of examples.  Raises Inexpressible for a sampler that is none of ours."""
     if not shots:
         return {"shots": 0, "shot_split": None, "sampler": "none"}
@@ -334,7 +338,7 @@ class _Template:
     and without it the whole query is.
     """
 
-    axes: Mapping[str, Any]
+    axes: Axes
     holes: Mapping[str, str]
 
 
@@ -464,7 +468,7 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _task_row(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any]) -> TaskRow:
+def _task_row(task: Any, doc: JsonMapping, shots: int, drawn: Sequence[Any]) -> TaskRow:
     context = task.fewshot_context(doc, num_fewshot=shots, gen_prefix=task.doc_to_prefix(doc))
     own_shot = any(shot == doc for shot in drawn)
     if task.OUTPUT_TYPE == "loglikelihood":
@@ -517,7 +521,7 @@ def _task_row(task: Any, doc: Mapping[str, Any], shots: int, drawn: Sequence[Any
     )
 
 
-def _pool_row(task: Any, doc: Mapping[str, Any], template: _Template) -> TaskRow:
+def _pool_row(task: Any, doc: JsonMapping, template: _Template) -> TaskRow:
     """Return the row of an example.  Raises _Unusable if its right choices are not known."""
     query = ""
     if "question" not in template.holes:
@@ -532,7 +536,7 @@ def _pool_row(task: Any, doc: Mapping[str, Any], template: _Template) -> TaskRow
     return TaskRow(doc=doc, query=query, choices=choices, gold=gold)
 
 
-def _choices(task: Any, doc: Mapping[str, Any]) -> tuple[str, ...]:
+def _choices(task: Any, doc: JsonMapping) -> tuple[str, ...]:
     choices = task.doc_to_choice(doc)
     is_list = isinstance(choices, list) and bool(choices)
     if not is_list or not all(isinstance(choice, str) for choice in choices):
@@ -566,7 +570,7 @@ def _gold(target: Any, choices: Sequence[str], several: bool) -> tuple[int, ...]
     return tuple(sorted(set(map(int, indices))))
 
 
-def _was_text(task: Any, doc: Mapping[str, Any], choices: Sequence[str]) -> bool:
+def _was_text(task: Any, doc: JsonMapping, choices: Sequence[str]) -> bool:
     """Return whether the target is the text of a choice, and is taken as the index of another."""
     template = task.config.doc_to_target
     if task.multiple_input:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +22,7 @@ from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import Tokenizer, token_bytes
+from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
@@ -197,7 +197,7 @@ class AdoptedTokenizer:
         else:
             vocabulary = inner.get_vocab()
         identity = f"{json.dumps(vocabulary, sort_keys=True)} {self.bos_id} {self.eos_id}"
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+        self.digest = text_digest(identity)
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Ids]:
         """Return the token ids of each text, as ``inner`` encodes it alone."""

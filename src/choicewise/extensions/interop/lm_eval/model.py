@@ -318,7 +318,7 @@ class ChoicewiseLM(TemplateLM):
 def _request(instance: Instance) -> Request:
     context, continuation = _texts(instance)
     # The choices of a document are encoded together if the boundary compares them.
-    group = (_task_name(instance) or "", getattr(instance, "doc_id", None) or 0)
+    group = (getattr(instance, "task_name", None) or "", getattr(instance, "doc_id", None) or 0)
     return Request(context, continuation, _where(instance), group)
 
 
@@ -332,11 +332,6 @@ def _texts(instance: Instance) -> tuple[str, Any]:
     return context, continuation
 
 
-def _task_name(instance: Instance) -> str | None:
-    name: str | None = getattr(instance, "task_name", None)
-    return name
-
-
 def _where(instance: Instance) -> str:
-    name = _task_name(instance) or "a request"
+    name = getattr(instance, "task_name", None) or "a request"
     return f"{name}, document {getattr(instance, 'doc_id', None)}"

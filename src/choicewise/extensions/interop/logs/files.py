@@ -7,12 +7,12 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Final, TextIO, TypeGuard
+from typing import IO, Any, TextIO, TypeGuard
 from zlib import crc32
 
 from choicewise.data.files import text_lines
@@ -20,7 +20,7 @@ from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.logs import Log, Unreadable
 from choicewise.ports import LogReader, all_of, find
 from choicewise.util.files import TABLE, open_file, read_bytes
-from choicewise.util.jsonio import read_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, read_json
 from choicewise.util.text import short
 
 
@@ -124,7 +124,7 @@ def flag(cell: Any, where: str) -> bool | None:
 
 
 # A longer number is an id, and no index.
-_INDEX: Final = re.compile("-?[0-9]{1,9}")
+_INDEX = re.compile("-?[0-9]{1,9}")
 
 
 def index(cell: Any) -> int | None:
@@ -141,12 +141,12 @@ def index(cell: Any) -> int | None:
     return int(text)
 
 
-def objects_among(values: Any) -> list[dict[str, Any]]:
+def objects_among(values: Any) -> list[JsonDict]:
     """Return the JSON objects in a list that may be absent, without what else it holds."""
     return [value for value in values or () if isinstance(value, dict)]
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> JsonMapping:
     """Return a JSON object, empty if ``value`` is anything else."""
     if not isinstance(value, dict):
         return {}
@@ -158,13 +158,13 @@ def is_finite(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-LONGEST: Final = 1 << 28
+LONGEST = 1 << 28
 """Characters of one part: of a sample with all its events, a few million are usual."""
 
-_CHUNK: Final = 1 << 20
-_SPACE: Final = " \t\r\n"
-_AFTER: Final = frozenset(",:]} \t\r\n")
-_DECODER: Final = json.JSONDecoder()
+_CHUNK = 1 << 20
+_SPACE = " \t\r\n"
+_AFTER = frozenset(",:]} \t\r\n")
+_DECODER = json.JSONDecoder()
 
 
 def parts(path: Path, streamed: str) -> Iterator[tuple[str, Any]]:
@@ -317,7 +317,7 @@ def laid_out_by(tool: str, path: Path) -> Iterator[None]:
         ) from error
 
 
-def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def objects(path: Path) -> Iterator[tuple[int, int, JsonDict]]:
     """Yield the line (from 1), the byte offset and the object of every line that is not empty.
 
     Raises DataError with file and line for a line that is cut off, no JSON, or no object, and for a
@@ -333,7 +333,7 @@ def objects(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
         offset += len(line.encode())
 
 
-def parsed(line: str, where: str) -> dict[str, Any]:
+def parsed(line: str, where: str) -> JsonDict:
     """Return the object in ``line``.  Raises DataError, naming ``where``, for anything else."""
     try:
         row = read_json(line)
@@ -362,7 +362,7 @@ def begins_a_list(path: Path, *keys: str) -> bool:
     return start.startswith("[") and all(f'"{key}"' in start for key in keys)
 
 
-def first_object(path: Path) -> Mapping[str, Any]:
+def first_object(path: Path) -> JsonMapping:
     """Return the object on the first line of ``path``, empty if there is none."""
     try:
         return mapping(read_json(head(path).partition("\n")[0]))
@@ -380,9 +380,9 @@ class Rows:
 
     path: Path
     places: Sequence[tuple[Any, int]]
-    listed: list[dict[str, Any]] | None
+    listed: list[JsonDict] | None
 
-    def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def __iter__(self) -> Iterator[tuple[Any, JsonDict]]:
         if self.listed is not None:
             for key, index in self.places:
                 yield key, self.listed[index]
@@ -394,7 +394,7 @@ class Rows:
                 yield key, parsed(file.readline().decode(), f"{self.path}, byte {offset}")
 
 
-def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], Any]) -> Rows:
+def read_rows(path: Path, is_list: bool, key: Callable[[JsonDict, str], Any]) -> Rows:
     """Return the objects of ``path``, a JSON list or JSON Lines, sorted by their keys.
 
     ``key``: returns the key of an object, given it and its name in errors.  Raises DataError for an
@@ -414,13 +414,13 @@ def read_rows(path: Path, is_list: bool, key: Callable[[dict[str, Any], str], An
     return Rows(path, sorted(places), listed)
 
 
-LARGEST: Final = 1 << 28
+LARGEST = 1 << 28
 """Bytes of one member, unpacked."""
 
-ZSTANDARD: Final = 93
+ZSTANDARD = 93
 """The number of Zstandard among the methods of zip, which Python's module reads from 3.14."""
 
-_LOCAL_HEADER: Final = 30
+_LOCAL_HEADER = 30
 
 
 class Packed:

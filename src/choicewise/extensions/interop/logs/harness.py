@@ -33,6 +33,7 @@ from choicewise.extensions.interop.logs.harness_samples import (
 )
 from choicewise.logs import Log, LoggedItem, Reread, Unreadable
 from choicewise.report.logged import ROUNDING
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
 
 def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
@@ -408,7 +409,7 @@ def _aggregations(group: str, results: Results, sizes: Mapping[str, int]) -> tup
     return ("macro", "micro")
 
 
-def _configured(config: Mapping[str, Any]) -> str:
+def _configured(config: JsonMapping) -> str:
     metrics = config.get("aggregate_metric_list")
     if isinstance(metrics, dict):
         metrics = [metrics]
@@ -482,12 +483,12 @@ class Results:
     """Hold the ``content`` of the results file at ``path``."""
 
     path: Path
-    content: Mapping[str, Any]
+    content: JsonMapping
 
-    def _entry(self, entry: str) -> Mapping[str, Any]:
+    def _entry(self, entry: str) -> JsonMapping:
         return mapping(self.content.get(entry))
 
-    def config(self, task: str) -> Mapping[str, Any]:
+    def config(self, task: str) -> JsonMapping:
         """Return the configuration of ``task``, empty if the file has none."""
         return mapping(self._entry("configs").get(task))
 
@@ -669,7 +670,7 @@ def find_results(samples: Path, task: str) -> Results | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _arguments(model_args: Any) -> dict[str, Any]:
+def _arguments(model_args: Any) -> JsonDict:
     """Return the arguments of the model, which are text or, in newer files, an object."""
     if isinstance(model_args, dict):
         return model_args

@@ -35,6 +35,7 @@ from choicewise.extensions.interop.logs.files import (
 from choicewise.extensions.interop.logs.verdicts import HARNESS, share, sums
 from choicewise.logs import LoggedChoice, LoggedItem
 from choicewise.report.logged import ROUNDING
+from choicewise.util.jsonio import JsonMapping
 from choicewise.util.text import common_start
 
 
@@ -64,7 +65,7 @@ class Sample:
     context: str | None
     choices: tuple[LoggedChoice, ...]
     target: Any
-    doc: Mapping[str, Any]
+    doc: JsonMapping
     metrics: Mapping[str, float]
     others: tuple[str, ...] = ()
 
@@ -208,7 +209,7 @@ class NoLikelihoods(DataError):
 _REQUEST = re.compile(r"gen_args_(\d+)", re.ASCII)
 
 
-def sample_key(row: Mapping[str, Any], where: str) -> tuple[str, int]:
+def sample_key(row: JsonMapping, where: str) -> tuple[str, int]:
     """Return the filter and the id of a sample line.  Raises DataError if it has no id."""
     doc_id = index(row.get("doc_id"))
     if doc_id is None or "resps" not in row:
@@ -235,7 +236,7 @@ _FIELDS = frozenset(
 """Fields of a sample line that are no metrics; those that end in ``_hash`` are none either."""
 
 
-def read_sample(row: Mapping[str, Any], where: str) -> Sample:
+def read_sample(row: JsonMapping, where: str) -> Sample:
     """Return the sample in a line, in which numbers and true and false may be texts.
 
     Raises DataError, naming ``where``, for a task whose answers are not log-likelihoods, and for a
@@ -311,7 +312,7 @@ def _requests(arguments: Any, where: str) -> list[_Request]:
     return requests
 
 
-def _numbered_pairs(arguments: Mapping[str, Any]) -> list[Any]:
+def _numbered_pairs(arguments: JsonMapping) -> list[Any]:
     """Return the context and continuation of ``gen_args_0``, ``gen_args_1`` and so on."""
     numbered = []
     for name, argument in arguments.items():
@@ -323,7 +324,7 @@ def _numbered_pairs(arguments: Mapping[str, Any]) -> list[Any]:
     return [pair for _, pair in numbered]
 
 
-def _answers(row: Mapping[str, Any], where: str) -> list[Any]:
+def _answers(row: JsonMapping, where: str) -> list[Any]:
     """Return the first answer to each request, None for a request without any."""
     resps = row["resps"]
     if not isinstance(resps, list):
@@ -467,7 +468,7 @@ FIELDS = 100
 """Fields of a row of data that are tried."""
 
 
-def _candidates(doc: Mapping[str, Any]) -> list[GoldRule]:
+def _candidates(doc: JsonMapping) -> list[GoldRule]:
     """Return all rules for right choices: the harness's first, the guess from ``acc`` last."""
     rules = [GoldRule("the only choice", _only_choice)]
     # A row may have thousands of fields, and each makes four rules.

@@ -25,6 +25,7 @@ from choicewise.extensions.interop.logs.files import (
     whole,
 )
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import common_start
 
 ENDING = "_write_out_info"
@@ -90,7 +91,7 @@ def _totals(results: Path, task: str) -> dict[str, float]:
     return {str(name): float(value) for name, value in numbers if isinstance(value, int | float)}
 
 
-def _id(row: dict[str, Any], where: str) -> int:
+def _id(row: JsonDict, where: str) -> int:
     doc_id = index(row.get("doc_id"))
     if doc_id is None:
         raise DataError(f"{where} has no doc_id; is it a write-out of lm-evaluation-harness 0.3?")
@@ -102,7 +103,7 @@ def _items(rows: Rows, ending: str | None) -> Iterator[LoggedItem]:
         yield _item(row, f"{rows.path}, doc_id {doc_id}", ending)
 
 
-def _item(row: dict[str, Any], where: str, ending: str | None) -> LoggedItem:
+def _item(row: JsonDict, where: str, ending: str | None) -> LoggedItem:
     numbers = [name.removeprefix("logit_") for name in row if name.startswith("logit_")]
     last = max([int(number) for number in numbers if number.isdigit()], default=-1)
     # A key such as logit_999999999 must not make millions of choices.
@@ -161,7 +162,7 @@ def _gold(truth: Any, prompts: Sequence[str]) -> tuple[int, ...]:
     return choices if len(choices) == 1 else ()
 
 
-def _prompts(row: dict[str, Any], count: int) -> list[str]:
+def _prompts(row: JsonDict, count: int) -> list[str]:
     """Return the prompts of all choices, nothing if one is missing."""
     prompts = []
     for choice in range(count):
@@ -172,7 +173,7 @@ def _prompts(row: dict[str, Any], count: int) -> list[str]:
     return prompts
 
 
-def _all_prompts(row: dict[str, Any]) -> list[str]:
+def _all_prompts(row: JsonDict) -> list[str]:
     return _prompts(row, sum(name.startswith("logit_") for name in row))
 
 
@@ -204,7 +205,7 @@ def _ending(rows: Rows) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _follows(row: dict[str, Any], ending: str) -> bool:
+def _follows(row: JsonDict, ending: str) -> bool:
     """Return whether ``acc_norm`` follows from continuations that begin after ``ending``."""
     split = _split(_all_prompts(row), ending)
     recorded = flag(row.get("acc_norm"), "acc_norm")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from math import fsum, inf, isfinite, isnan, nan
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import (
@@ -35,8 +35,9 @@ from choicewise.extensions.interop.logs.files import (
 from choicewise.extensions.interop.logs.verdicts import beyond_null, letter, per_token
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import EOS, LENGTH, STOP
+from choicewise.util.jsonio import JsonMapping
 
-RULES: Final = {
+RULES = {
     "multiple_choice_joint": ("letter-match", "opencompass@14ca958", "harness-letter@4e7e0d4"),
     "multiple_choice_joint_chain_of_thought": (
         "letter-match",
@@ -46,7 +47,7 @@ RULES: Final = {
 }
 """Rules that read a letter in the text of the model, by adapter method, HELM's own first."""
 
-STATE: Final = "scenario_state.json"
+STATE = "scenario_state.json"
 """The file that every run folder has."""
 
 
@@ -168,7 +169,7 @@ def _items(runs: Sequence[HelmRun], group: Group, null: str | None) -> tuple[Log
     return tuple(items)
 
 
-RECORDED: Final = (
+RECORDED = (
     "exact_match",
     "quasi_exact_match",
     "prefix_exact_match",
@@ -177,7 +178,7 @@ RECORDED: Final = (
 )
 """Statistics of HELM that tell how an instance was answered."""
 
-_SETTINGS: Final = (
+_SETTINGS = (
     "model_deployment",
     "max_train_instances",
     "max_eval_instances",
@@ -215,7 +216,7 @@ class Instance:
     text_loglikelihood: float | None = None
     finish: str | None = None
 
-    def add(self, state: Mapping[str, Any], method: str, where: str) -> None:
+    def add(self, state: JsonMapping, method: str, where: str) -> None:
         """Add the answer to one request."""
         if method in JOINT:
             self._add_letter(state, where)
@@ -233,7 +234,7 @@ class Instance:
             )
         self.scored[key] = scored_reference(state, self.references[index])
 
-    def _add_letter(self, state: Mapping[str, Any], where: str) -> None:
+    def _add_letter(self, state: JsonMapping, where: str) -> None:
         labels = list(state.get("output_mapping") or ())
         # The rules that read a letter in a text know no other labels.
         if labels != list(ascii_uppercase[: len(self.references)]):
@@ -353,7 +354,7 @@ class _States:
 
     path: Path
     subject: str
-    adapter: Mapping[str, Any]
+    adapter: JsonMapping
     models: set[str] = field(default_factory=set)
     instances: dict[Group, dict[str, Instance]] = field(default_factory=dict)
 
@@ -446,7 +447,7 @@ def _totals(stats: Any) -> dict[str, float]:
     return totals
 
 
-def _statistics(stats: Any) -> Iterator[tuple[Mapping[str, Any], float]]:
+def _statistics(stats: Any) -> Iterator[tuple[JsonMapping, float]]:
     """Yield the name and the mean of each statistic that is kept."""
     if not isinstance(stats, list):
         return
@@ -460,13 +461,13 @@ def _statistics(stats: Any) -> Iterator[tuple[Mapping[str, Any], float]]:
             yield name, float(mean)
 
 
-FINISHED: Final = {"stop": STOP, "endoftext": EOS, "length": LENGTH}
+FINISHED = {"stop": STOP, "endoftext": EOS, "length": LENGTH}
 """Our reasons for the end of a completion by those of HELM."""
 
-JOINT: Final = ("multiple_choice_joint", "multiple_choice_joint_chain_of_thought")
+JOINT = ("multiple_choice_joint", "multiple_choice_joint_chain_of_thought")
 """Adapter methods in which the model writes the letter of an option."""
 
-SEPARATE: Final = ("multiple_choice_separate_original", "multiple_choice_separate_calibrated")
+SEPARATE = ("multiple_choice_separate_original", "multiple_choice_separate_calibrated")
 """Adapter methods in which each reference is scored in a request of its own."""
 
 
@@ -483,7 +484,7 @@ def null_context(instances: Sequence[Instance]) -> str | None:
     return contexts.pop()
 
 
-def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Group, Instance]:
+def new_instance(state: JsonMapping, where: str, subject: str) -> tuple[Group, Instance]:
     """Return the instance of a request, without its answer.  Raises DataError if it is no item."""
     given = state.get("instance")
     if not isinstance(given, dict) or not given.get("id"):
@@ -515,7 +516,7 @@ def new_instance(state: Mapping[str, Any], where: str, subject: str) -> tuple[Gr
     return group, instance
 
 
-def perturbation(instance: Mapping[str, Any]) -> str:
+def perturbation(instance: JsonMapping) -> str:
     """Return the perturbation of an instance by its name and arguments, "" if there is none."""
     description = instance.get("perturbation")
     if not isinstance(description, dict):
@@ -528,12 +529,10 @@ def perturbation(instance: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-NO_LIKELIHOOD: Final = (
-    "the log has a letter that the model wrote, and no log-likelihoods of the options"
-)
+NO_LIKELIHOOD = "the log has a letter that the model wrote, and no log-likelihoods of the options"
 """Reason why an option of a joint request has no score."""
 
-_ESCAPED: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
+_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 def token_bytes(text: str) -> bytes:
@@ -568,11 +567,11 @@ def reference_tokens(texts: Sequence[str], reference: str) -> int | None:
     return count_without_space
 
 
-def _prompt(state: Mapping[str, Any]) -> str:
+def _prompt(state: JsonMapping) -> str:
     return str((state.get("request") or {}).get("prompt", ""))
 
 
-def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
+def scored_reference(state: JsonMapping, reference: str) -> LoggedChoice:
     """Return the choice of a request that echoes its prompt, which ends with ``reference``."""
     prompt = _prompt(state)
     if not prompt.endswith(reference) or not reference:
@@ -601,7 +600,7 @@ def scored_reference(state: Mapping[str, Any], reference: str) -> LoggedChoice:
     return replace(choice, loglikelihood=fsum(logprobs), greedy=_greedy(scored))
 
 
-def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> list[LoggedChoice]:
+def letter_choices(completion: JsonMapping, letters: Sequence[str]) -> list[LoggedChoice]:
     """Return the choices of ``letters``, scored by the likeliest first tokens.
 
     Logs of 2022 and 2023 have the likeliest tokens (five, as a rule).  They are read as " A" or as
@@ -628,7 +627,7 @@ def letter_choices(completion: Mapping[str, Any], letters: Sequence[str]) -> lis
     return choices
 
 
-def answered(state: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
+def answered(state: JsonMapping) -> tuple[JsonMapping | None, str | None]:
     """Return the completion that HELM judges, or None and the reason why there is none."""
     result = state.get("result")
     if not isinstance(result, dict):
@@ -650,7 +649,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _top_logprobs(token: Mapping[str, Any]) -> dict[str, float]:
+def _top_logprobs(token: JsonMapping) -> dict[str, float]:
     """Return the log-probabilities of the likeliest tokens, which logs of 2022 and 2023 have."""
     logprobs = mapping(token.get("top_logprobs"))
     return {text: _number(value) for text, value in logprobs.items()}
@@ -660,7 +659,7 @@ def _likeliest(logprobs: Mapping[str, float]) -> str:
     return max(logprobs, key=lambda text: logprobs[text])
 
 
-def _greedy(tokens: Sequence[Mapping[str, Any]]) -> bool | None:
+def _greedy(tokens: Sequence[JsonMapping]) -> bool | None:
     """Return whether every token was the likeliest, None if the log does not tell."""
     likeliest = []
     for token in tokens:
@@ -697,7 +696,7 @@ def _scores(log: Log, item: LoggedItem) -> list[float]:
     return per_token(item)
 
 
-VERDICTS: Final[Mapping[str, Verdict]] = {
+VERDICTS: Mapping[str, Verdict] = {
     "exact_match": _exact_match,
     "predicted_index": _predicted_index,
 }

@@ -59,6 +59,7 @@ from choicewise.tokens.boundary import choice_prompts_batch
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import disk_errors, folder_name, free_name, locked
+from choicewise.util.jsonio import JsonDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,15 +441,9 @@ def _facts(item: LoggedItem) -> set[str]:
         facts.add("several")
     if len(item.choices) > 1:
         facts.add("choices")
-    for choice in item.choices:
-        if choice.text is not None:
-            facts.add("text")
-        if choice.tokens is not None:
-            facts.add("tokens")
-        if choice.greedy is not None:
-            facts.add("greedy")
-        if choice.loglikelihood is not None:
-            facts.add("loglikelihood")
+    for name in ("text", "tokens", "greedy", "loglikelihood"):
+        if any(getattr(choice, name) is not None for choice in item.choices):
+            facts.add(name)
     return facts
 
 
@@ -495,7 +490,7 @@ def log_protocols(log: Log, requests: str, has: Collection[str]) -> dict[str, Pr
     choices: int | None = 1
     if "choices" in has:
         choices = None
-    base: dict[str, Any] = {
+    base: JsonDict = {
         **NEUTRAL,
         **log.axes,
         "aggregation": log.aggregations[0],
@@ -577,7 +572,7 @@ def text_protocols(log: Log, requests: str) -> dict[str, Protocol]:
     limit = log.settings.get("max_tokens", "")
     if limit.isdecimal() and int(limit):
         new_tokens = int(limit)
-    base: dict[str, Any] = {**NEUTRAL, "letters": ascii_uppercase}
+    base: JsonDict = {**NEUTRAL, "letters": ascii_uppercase}
     protocols = {}
     for rule in log.rules:
         protocols[f"{log.task}:{rule}"] = Protocol(

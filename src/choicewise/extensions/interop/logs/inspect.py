@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import (
@@ -27,6 +27,7 @@ from choicewise.extensions.interop.logs.files import (
 from choicewise.extensions.interop.logs.verdicts import letter
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Verdict
 from choicewise.questions import FILTERED, LENGTH, STOP
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
 
 def recognises(path: Path) -> bool:
@@ -100,7 +101,7 @@ def _archive(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
 
 
 def _json(path: Path) -> tuple[Any, list[tuple[int, LoggedItem]]]:
-    header: dict[str, Any] = {}
+    header: JsonDict = {}
 
     # The samples become items one by one: a file of them all may not fit into memory.
     def samples() -> Iterator[Any]:
@@ -156,10 +157,10 @@ def _logs(path: Path, header: Any, samples: Sequence[tuple[int, LoggedItem]]) ->
         )
 
 
-VERSIONS: Final = (1, 2)
+VERSIONS = (1, 2)
 """Versions of the log format that are read."""
 
-RULES: Final = (
+RULES = (
     ((0, 3, 264), "inspect@0.3.264"),
     ((0, 3, 221), "inspect@0.3.221"),
     ((0, 3, 121), "inspect@0.3.121"),
@@ -168,7 +169,7 @@ RULES: Final = (
 """First release of Inspect that reads a letter by a published rule, and the rule."""
 
 
-def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
+def check(path: Path, header: JsonMapping, samples: int) -> None:
     """Refuse a log of another version, without ``samples``, or of a run that did not end."""
     version = header.get("version")
     if version not in VERSIONS:
@@ -195,7 +196,7 @@ def check(path: Path, header: Mapping[str, Any], samples: int) -> None:
         )
 
 
-def settings(header: Mapping[str, Any]) -> dict[str, str]:
+def settings(header: JsonMapping) -> dict[str, str]:
     """Return the settings of a run as text; arguments of the model may be secrets and stay out."""
     spec = header["eval"]
     packages = spec.get("packages") or {}
@@ -221,7 +222,7 @@ def settings(header: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value not in (None, "")}
 
 
-def rules(header: Mapping[str, Any]) -> tuple[str, ...]:
+def rules(header: JsonMapping) -> tuple[str, ...]:
     """Return the rule of the release that wrote the log, then those of other releases and tools."""
     spelled = str((header["eval"].get("packages") or {}).get("inspect_ai", ""))
     release = tuple(int(number) for number in re.findall(r"\d+", spelled)[:3])
@@ -239,7 +240,7 @@ def rules(header: Mapping[str, Any]) -> tuple[str, ...]:
     return (first, *names, *others)
 
 
-def totals(header: Mapping[str, Any]) -> dict[str, float]:
+def totals(header: JsonMapping) -> dict[str, float]:
     """Return the numbers of the log by SCORER/METRIC."""
     numbers = {}
     for score in (header.get("results") or {}).get("scores") or ():
@@ -249,10 +250,10 @@ def totals(header: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-ATTACHMENT: Final = "attachment://"
+ATTACHMENT = "attachment://"
 """Prefix of a key that replaces a long text (log/_condense.py@499e615)."""
 
-FINISHED: Final = {
+FINISHED = {
     "stop": STOP,
     "max_tokens": LENGTH,
     "model_length": LENGTH,
@@ -260,7 +261,7 @@ FINISHED: Final = {
 }
 """Our reasons for the end of a text by those of Inspect (model/_model_output.py@499e615)."""
 
-VALUES: Final = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
+VALUES = {"C": 1.0, "I": 0.0, "N": 0.0, "P": 0.5}
 """Credit for correct, incorrect, no answer and partial (scorer/_metric.py@499e615)."""
 
 
@@ -366,7 +367,7 @@ def _letter_indices(word: str) -> list[int]:
     return [ord(letter) - ord("A") for letter in word.upper()]
 
 
-def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
+def _missing(sample: JsonMapping, gold: Sequence[int]) -> str | None:
     """Return why the text of the model can't be read as an answer, or None."""
     error = sample.get("error")
     if isinstance(error, dict):
@@ -383,7 +384,7 @@ def _missing(sample: Mapping[str, Any], gold: Sequence[int]) -> str | None:
     return None
 
 
-def _sent_messages(sample: Mapping[str, Any]) -> list[Any]:
+def _sent_messages(sample: JsonMapping) -> list[Any]:
     """Return the contents of the messages before the model's last one."""
     messages = objects_among(sample.get("messages"))
     end = len(messages)
@@ -394,7 +395,7 @@ def _sent_messages(sample: Mapping[str, Any]) -> list[Any]:
     return [message.get("content") for message in messages[:end]]
 
 
-def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
+def _verdicts(sample: JsonMapping) -> dict[str, float]:
     """Return the credit that each scorer gave the sample."""
     scores = sample.get("scores")
     if not scores and isinstance(sample.get("score"), dict):
@@ -411,5 +412,5 @@ def _verdicts(sample: Mapping[str, Any]) -> dict[str, float]:
     return credits
 
 
-VERDICTS: Final[Mapping[str, Verdict]] = {"choice": letter}
+VERDICTS: Mapping[str, Verdict] = {"choice": letter}
 """How the credit of the scorer choice follows from the text."""

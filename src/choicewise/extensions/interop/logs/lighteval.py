@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.files import is_finite, laid_out_by, mapping, whole
@@ -34,11 +34,12 @@ from choicewise.extensions.interop.logs.verdicts import (
     scored_texts,
 )
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Unreadable, Verdict
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
-PARTS: Final = 5
+PARTS = 5
 """The fewest parts of a task (MMLU's subjects) that become one log; fewer stay separate."""
 
-_PART: Final = re.compile(
+_PART = re.compile(
     r"(?P<suite>[^|]*\|)?(?P<parent>[^|:]+?)(?::|(?<=hendrycksTest)-)(?P<part>[^|]+)(?P<rest>\|.*)?"
 )
 
@@ -163,7 +164,7 @@ def _with_unique_ids(items: Sequence[LoggedItem]) -> tuple[LoggedItem, ...]:
     return tuple(numbered)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[JsonDict]:
     """Yield the rows of a file, without the token ids of the prompts, which are most of it."""
     import pyarrow as pa
 
@@ -247,18 +248,18 @@ def _token_count(tokens: Sequence[Any], index: int, choice_count: int) -> int | 
     return count or None
 
 
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(values: JsonMapping) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if is_finite(value)}
 
 
-LONGEST: Final = 1_000_000
+LONGEST = 1_000_000
 """Characters of a Python value in a cell: the token ids of a few long prompts."""
 
-_NUMPY: Final = re.compile(r"np\.\w+\(([^()]*)\)")
-_NAN: Final = re.compile(r"(?<![\w'\"])-?nan(?![\w'\"])")
-_INFINITE: Final = re.compile(r"(?<![\w'\"])inf(?![\w'\"])")
+_NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
+_NAN = re.compile(r"(?<![\w'\"])-?nan(?![\w'\"])")
+_INFINITE = re.compile(r"(?<![\w'\"])inf(?![\w'\"])")
 
-COLUMNS: Final = (
+COLUMNS = (
     "example",
     "full_prompt",
     "choices",
@@ -298,10 +299,10 @@ class Detail:
     tokens: Sequence[Any]
     truncated: int
     null: str | None
-    metrics: Mapping[str, Any]
+    metrics: JsonMapping
 
 
-def detail(row: Mapping[str, Any], number: int, where: str) -> Detail:
+def detail(row: JsonMapping, number: int, where: str) -> Detail:
     """Return the row at ``number`` (from 0).  Raises DataError if it is no row of details."""
     if isinstance(row.get("doc"), dict):
         return _since_0_10(row, number)
@@ -313,7 +314,7 @@ def detail(row: Mapping[str, Any], number: int, where: str) -> Detail:
     return _until_0_9(row, number, where)
 
 
-def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
+def _until_0_9(row: JsonMapping, number: int, where: str) -> Detail:
     def cell(name: str) -> Any:
         value = row.get(name)
         if isinstance(value, str):
@@ -350,7 +351,7 @@ def _until_0_9(row: Mapping[str, Any], number: int, where: str) -> Detail:
     )
 
 
-def _since_0_10(row: Mapping[str, Any], number: int) -> Detail:
+def _since_0_10(row: JsonMapping, number: int) -> Detail:
     doc = row["doc"]
     response = row.get("model_response") or {}
     gold = doc.get("gold_index")
@@ -398,7 +399,7 @@ def _list(cell: Any) -> Sequence[Any]:
     return cell if isinstance(cell, list | tuple) else ()
 
 
-_FILE: Final = re.compile(r"details_(?P<task>.+)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.-]+)\.parquet")
+_FILE = re.compile(r"details_(?P<task>.+)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.-]+)\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -455,7 +456,7 @@ def read_task(path: Path, results: Path | None) -> Task:
         )
 
 
-def _settings(content: Mapping[str, Any], task: str) -> dict[str, str]:
+def _settings(content: JsonMapping, task: str) -> dict[str, str]:
     general = content["config_general"]
     config = general.get("model_config") or {}
     # A task is spelled SUITE|NAME|SHOTS.
@@ -525,7 +526,7 @@ def _acc_either_norm(log: Log, item: LoggedItem) -> float:
 
 _NORM = "acc:logprob_normalization=LogProb"
 
-VERDICTS: Final[Mapping[str, Verdict]] = {
+VERDICTS: Mapping[str, Verdict] = {
     "acc": acc,
     "acc_norm": _acc_either_norm,
     f"{_NORM}CharNorm(name='norm', ignore_first_space=False)": _acc_with_space,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,6 +27,7 @@ from choicewise.extensions.interop.logs.files import (
 )
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.tables import open_parquet
 
 BATCH = 10_000
@@ -109,13 +110,13 @@ class Table:
             yield group.get("model"), group.get("task"), pa.array(group["row_list"])
 
 
-Golds = Callable[[Sequence[dict[str, Any]], Sequence[str], str], tuple[int, ...]]
+Golds = Callable[[Sequence[JsonDict], Sequence[str], str], tuple[int, ...]]
 """Returns the indices of the right choices, given an item's rows, its choices and its name."""
 
 
 def _items(table: Table, golds: Golds) -> Iterator[LoggedItem]:
     """Yield the items of rows that are sorted by item and choice."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonDict] = []
     for start in range(0, len(table.columns), BATCH):
         for row in table.columns.slice(start, BATCH).to_pylist():
             if rows and row["item"] != rows[0]["item"]:
@@ -126,10 +127,10 @@ def _items(table: Table, golds: Golds) -> Iterator[LoggedItem]:
         yield _item(table, golds, rows)
 
 
-def _item(table: Table, golds: Golds, rows: Sequence[dict[str, Any]]) -> LoggedItem:
+def _item(table: Table, golds: Golds, rows: Sequence[JsonDict]) -> LoggedItem:
     name = rows[0]["item"]
     where = f"{table.path}, item {name!r}"
-    row_of_choice: dict[str, dict[str, Any]] = {}
+    row_of_choice: dict[str, JsonDict] = {}
     for row in rows:
         if row["choice"] in row_of_choice:
             raise DataError(
@@ -168,7 +169,7 @@ def _without_gaps(labels: Sequence[str], first: int, where: str) -> list[str]:
     return list(map(str, range(first, last + 1)))
 
 
-def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
+def _shared(rows: Sequence[JsonDict], column: str) -> str | None:
     """Return the text of a column that all rows of an item have, None if they differ."""
     text: str | None = rows[0].get(column)
     if any(row.get(column) != text for row in rows):
@@ -176,7 +177,7 @@ def _shared(rows: Sequence[dict[str, Any]], column: str) -> str | None:
     return text
 
 
-def _choice(row: dict[str, Any] | None, where: str) -> LoggedChoice:
+def _choice(row: JsonDict | None, where: str) -> LoggedChoice:
     if row is None:
         return LoggedChoice(missing="the log has no row for it")
     tokens = None
@@ -307,7 +308,7 @@ def _text_columns(path: Path) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(path: Path) -> Iterator[JsonMapping]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         rows = parquet_rows(path)
@@ -414,12 +415,12 @@ def _differs_everywhere(table: Table) -> bool:
     return bool(pc.all(pc.not_equal(items["right_min"], items["right_max"])).as_py())
 
 
-def _flagged(rows: Sequence[dict[str, Any]], labels: Sequence[str], where: str) -> tuple[int, ...]:
+def _flagged(rows: Sequence[JsonDict], labels: Sequence[str], where: str) -> tuple[int, ...]:
     right = {row["choice"] for row in rows if str(row["gold"]).strip().lower() in _TRUE}
     return tuple(choice for choice, label in enumerate(labels) if label in right)
 
 
-def _named(rows: Sequence[dict[str, Any]], labels: Sequence[str], where: str) -> tuple[int, ...]:
+def _named(rows: Sequence[JsonDict], labels: Sequence[str], where: str) -> tuple[int, ...]:
     names = _list(rows[0]["gold"], where)
     for name in names:
         if name not in labels:

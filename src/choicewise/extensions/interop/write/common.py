@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from choicewise.scoring.observed import Continuations, Floats
 from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.scores import greedy, tokens
 from choicewise.util.files import free_name
+from choicewise.util.jsonio import JsonMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,79 +118,83 @@ def answered_items(
 
 def _items(
     portion: ObservedPortion,
-    data_rows: Mapping[int, Mapping[str, Any]],
+    data_rows: Mapping[int, JsonMapping],
     nulls: Sequence[str],
     before: tuple[int, int],
 ) -> Iterator[AnsweredItem]:
     """Yield the items of a portion. ``before``: items and rows of the portions before it."""
     item_count, row_count = before
-    choices = _Choices(portion, nulls)
+    rows_of_portion = [data_rows[position] for position in portion.items.tolist()]
+    contexts: list[str | None] = portion.requests["context"].to_pylist()
+    texts_of_items = [data_row["choices"] for data_row in rows_of_portion]
+    choices = _choices(portion, nulls, contexts, texts_of_items)
+    offsets = portion.item_offsets.tolist()
     generated = portion.generated()
     # The first reason of every item that has something missing.
     reasons: dict[int, str] = {}
     for null in (None, *nulls):
         for item, reason in portion.reasons(null):
             reasons.setdefault(item, reason)
-    for index, position in enumerate(portion.items.tolist()):
-        data_row = data_rows[position]
+    for index, (data_row, choices_of_item) in enumerate(zip(rows_of_portion, choices, strict=True)):
         yield AnsweredItem(
             index=item_count + index,
-            row=row_count + choices.offsets[index],
+            row=row_count + offsets[index],
             id=str(data_row["item"]),
             split=str(data_row["split"]),
             subject=str(data_row["subject"]),
             question=str(data_row["question"]),
             gold=tuple(portion.gold[index]),
             fields=json.loads(str(data_row["fields"])),
-            context=choices.contexts[index],
-            choices=choices.of_item(index, data_row["choices"]),
+            context=contexts[index],
+            choices=choices_of_item,
             generated=generated[index],
             missing=reasons.get(index),
         )
 
 
-class _Choices:
-    """Look up the choices of a portion. ``contexts``: by item. ``offsets``: of the items' rows."""
+def _choices(
+    portion: ObservedPortion,
+    nulls: Sequence[str],
+    contexts: Sequence[str | None],
+    texts_of_items: Sequence[Sequence[str]],
+) -> Iterator[tuple[AnsweredChoice, ...]]:
+    """Yield the choices of each item of a portion. ``texts_of_items``: those of the data."""
+    scored = portion.continuations()
+    contexts_of_rows = portion.row_contexts
+    options = portion.options()
+    expected = portion.expected()
+    token_counts: list[int] = np.nan_to_num(tokens(scored)).astype(np.int64).tolist()
+    flags: list[float] = greedy(scored).tolist()
+    loglikelihoods = _loglikelihoods(portion, scored)
+    after_null: dict[str, list[float]] = {}
+    for null in nulls:
+        after_null[null] = _known_sums(portion.continuations(null)).tolist()
 
-    def __init__(self, portion: ObservedPortion, nulls: Sequence[str]) -> None:
-        scored = portion.continuations()
-        self.contexts: list[str | None] = portion.requests["context"].to_pylist()
-        self.offsets: list[int] = portion.item_offsets.tolist()
-        self._choice_contexts = portion.row_contexts
-        self._options = portion.options()
-        self._expected = portion.expected()
-        self._continuations = scored.text
-        self._tokens: list[int] = np.nan_to_num(tokens(scored)).astype(np.int64).tolist()
-        self._greedy: list[float] = greedy(scored).tolist()
-        self._loglikelihoods = _loglikelihoods(portion, scored)
-        self._after_null: dict[str, list[float]] = {}
-        for null in nulls:
-            self._after_null[null] = _known_sums(portion.continuations(null)).tolist()
-
-    def of_item(self, item: int, texts: Sequence[str]) -> tuple[AnsweredChoice, ...]:
-        """Return the choices of an item. ``texts``: those of the data."""
-        first = self.offsets[item]
-        rows = range(first, self.offsets[item + 1])
-        if len(rows) > len(texts):
-            # The prompt adds an option behind those of the data.
-            texts = [*texts, DONT_KNOW]
-        return tuple(self._choice(item, row, row - first, texts[row - first]) for row in rows)
-
-    def _choice(self, item: int, row: int, index: int, text: str) -> AnsweredChoice:
-        context = self._choice_contexts[row]
-        if context is None:
-            context = self.contexts[item]
-        return AnsweredChoice(
-            choice=text,
-            option=_text_at(self._options[item], index),
-            context=context,
-            # An unobserved choice has no text, but the prompt has the text that was to be scored.
-            continuation=self._continuations[row] or _text_at(self._expected[item], index),
-            loglikelihood=self._loglikelihoods[row],
-            tokens=self._tokens[row] or None,
-            greedy=_flag(self._greedy[row]),
-            after_null={null: sums[row] for null, sums in self._after_null.items()},
-        )
+    counts = np.diff(portion.item_offsets).tolist()
+    row = 0
+    for item, texts in enumerate(texts_of_items):
+        # The prompt may add an option behind those of the data.
+        texts = [*texts, DONT_KNOW][: counts[item]]
+        choices = []
+        for index, text in enumerate(texts):
+            context = contexts_of_rows[row]
+            if context is None:
+                context = contexts[item]
+            choice = AnsweredChoice(
+                choice=text,
+                option=_text_at(options[item], index),
+                context=context,
+                # An unobserved choice has no text, but the prompt has the text that was to be
+                # scored.
+                continuation=scored.text[row] or _text_at(expected[item], index),
+                loglikelihood=loglikelihoods[row],
+                tokens=token_counts[row] or None,
+                greedy=_flag(flags[row]),
+                after_null={null: sums[row] for null, sums in after_null.items()},
+            )
+            choices.append(choice)
+            row += 1
+        yield tuple(choices)
 
 
 def _text_at(texts: Sequence[str], index: int) -> str | None:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import choicewise
@@ -43,8 +42,8 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.store.tables import file_record
-from choicewise.util.jsonio import json_text
-from choicewise.util.text import plain
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_text
+from choicewise.util.text import plain, text_digest
 
 SCHEMA = "0.3.0"
 
@@ -93,7 +92,7 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
     samples = parent / f"{uuid}_samples.jsonl"
     shared = {"schema_version": SCHEMA, "evaluation_id": evaluation, "model_id": model}
     line_count = write_samples(run, folder / samples, shared, results)
-    source: dict[str, Any] = {
+    source: JsonDict = {
         "source_name": "Choicewise",
         "source_type": "evaluation_run",
         "source_organization_name": export.organization or "not stated",
@@ -101,7 +100,7 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
     }
     if export.url:
         source["additional_details"] = {"url": export.url}
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "schema_version": SCHEMA,
         "evaluation_id": evaluation,
         "evaluation_timestamp": written,
@@ -123,13 +122,13 @@ def _write_record(run: Run, export: Export, folder: Path) -> list[str]:
     return [*notes, *missing_notes(run, rows)]
 
 
-def _library(run: Run) -> dict[str, Any]:
+def _library(run: Run) -> JsonDict:
     """Return the program that evaluated: of an imported log, the tool that wrote it."""
     versions = run.manifest.versions
     imported = run.manifest.imported
     our_version = versions.get("choicewise", choicewise.__version__)
     if imported is None:
-        library: dict[str, Any] = {"name": "choicewise", "version": our_version}
+        library: JsonDict = {"name": "choicewise", "version": our_version}
         others = {name: version for name, version in versions.items() if name != "choicewise"}
         if others:
             library["additional_details"] = others
@@ -147,7 +146,7 @@ def _library(run: Run) -> dict[str, Any]:
     return {"name": name, "version": version, "additional_details": details}
 
 
-def _model(run: Run, name: str) -> dict[str, Any]:
+def _model(run: Run, name: str) -> JsonDict:
     """Return what is known of the model, which has this ``name`` in the record."""
     model = run.manifest.model
     # Models that we compute have a self-check; those of servers and logs have none.
@@ -155,7 +154,7 @@ def _model(run: Run, name: str) -> dict[str, Any]:
     developer = LOCAL
     if "/" in name:
         developer = name.partition("/")[0]
-    info: dict[str, Any] = {"name": name, "id": name, "developer": developer}
+    info: JsonDict = {"name": name, "id": name, "developer": developer}
     if is_computed:
         info["inference_engine"] = {"name": "choicewise", "version": choicewise.__version__}
     details = {
@@ -174,12 +173,12 @@ def _model(run: Run, name: str) -> dict[str, Any]:
     return info
 
 
-def _result(run: Run, row: Number) -> dict[str, Any]:
+def _result(run: Run, row: Number) -> JsonDict:
     """Return the entry of a number."""
     identity = row.identity
     protocol = run.protocols[identity.protocol]
     reading = READINGS[protocol.reading]
-    arguments: dict[str, Any] = {"prompt_template": protocol.question}
+    arguments: JsonDict = {"prompt_template": protocol.question}
     if reading.text:
         arguments["temperature"] = 0.0
         if protocol.new_tokens:
@@ -195,7 +194,7 @@ def _result(run: Run, row: Number) -> dict[str, Any]:
     }
 
 
-def _data(run: Run, protocol: Protocol, row: Number) -> dict[str, Any]:
+def _data(run: Run, protocol: Protocol, row: Number) -> JsonDict:
     """Return where the data are from: a repository of the Hub, or a local copy."""
     dataset = run.manifest.dataset
     details = {
@@ -203,7 +202,7 @@ def _data(run: Run, protocol: Protocol, row: Number) -> dict[str, Any]:
         "split": protocol.split or "",
         "selection": row.identity.selection,
     }
-    source: dict[str, Any] = {"dataset_name": dataset.name}
+    source: JsonDict = {"dataset_name": dataset.name}
     repository, _, revision = dataset.source.partition("@")
     if not repository:
         return source | {"source_type": "other", "additional_details": details}
@@ -216,7 +215,7 @@ def _data(run: Run, protocol: Protocol, row: Number) -> dict[str, Any]:
     return source
 
 
-def _metric(protocol: Protocol, row: Number) -> dict[str, Any]:
+def _metric(protocol: Protocol, row: Number) -> JsonDict:
     """Return the metric of a number. Its parameters are the axes of the protocol one by one, the
     signature, and the ids of the row.
     """
@@ -259,24 +258,28 @@ def _edge(number: float) -> float | str:
     return int(number)
 
 
-def _score(run: Run, row: Number) -> dict[str, Any]:
+_COUNTS = (
+    "n",
+    "missing",
+    "invalid",
+    "skipped",
+    "ties",
+    "shots_dropped",
+    "truncated",
+    "merged",
+    "noncanonical",
+)
+"""The counts of a number that are details of its score."""
+
+
+def _score(run: Run, row: Number) -> JsonDict:
     """Return a value with its uncertainty and its counts, which the schema takes as texts."""
     counts = row.counts
-    details = {
-        "n": str(counts.n),
-        "missing": str(counts.missing),
-        "invalid": str(counts.invalid),
-        "skipped": str(counts.skipped),
-        "ties": str(counts.ties),
-        "shots_dropped": str(counts.shots_dropped),
-        "truncated": str(counts.truncated),
-        "merged": str(counts.merged),
-        "noncanonical": str(counts.noncanonical),
-        "complete": str(is_finished(run)).lower(),
-    }
+    details = {name: str(getattr(counts, name)) for name in _COUNTS}
+    details["complete"] = str(is_finished(run)).lower()
     for number, reason in enumerate(row.missing_reasons, start=1):
         details[f"missing_reason_{number}"] = f"{reason.count} items: {reason.reason}"
-    uncertainty: dict[str, Any] = {}
+    uncertainty: JsonDict = {}
     if math.isfinite(row.se):
         uncertainty["standard_error"] = {"value": row.se, "method": "analytic"}
     if _has_interval(row):
@@ -330,7 +333,7 @@ def _part(name: str) -> str:
 
 
 def write_samples(
-    run: Run, file: Path, shared: Mapping[str, str], results: Mapping[str, Mapping[str, Any]]
+    run: Run, file: Path, shared: Mapping[str, str], results: Mapping[str, JsonMapping]
 ) -> int:
     """Write the lines of a run, and return how many they are; there is no file without lines.
 
@@ -358,7 +361,7 @@ def write_samples(
     return count
 
 
-def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
+def _line(item: AnsweredItem, measured: Measurement) -> JsonDict:
     """Return the entries of a line that hold the item and its answer."""
     credit = float(measured.credit[item.index])
     predicted = int(measured.prediction[item.index])
@@ -369,7 +372,7 @@ def _line(item: AnsweredItem, measured: Measurement) -> dict[str, Any]:
     if output is None:
         output = chosen
     references = [item.choices[gold].choice for gold in item.gold]
-    digest = hashlib.sha256(f"{item.question}{''.join(references)}".encode()).hexdigest()
+    digest = text_digest(f"{item.question}{''.join(references)}")
     return {
         "sample_id": item.id,
         "sample_hash": digest,

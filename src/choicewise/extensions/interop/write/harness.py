@@ -50,7 +50,8 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import Value
-from choicewise.util.jsonio import json_text
+from choicewise.util.jsonio import JsonDict, json_text
+from choicewise.util.text import text_digest
 
 
 def write(export: Export, folder: Path) -> list[str]:
@@ -75,7 +76,7 @@ _ENTRIES = ("results", "groups", "group_subtasks", *_SORTED, "n-samples")
 def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
     when = last_written(runs)
     date = when.replace(tzinfo=None).isoformat(timespec="microseconds").replace(":", "-")
-    content: dict[str, dict[str, Any]] = {key: {} for key in _ENTRIES}
+    content: dict[str, JsonDict] = {key: {} for key in _ENTRIES}
     hashes: dict[str, str] = {}
     notes: list[str] = []
     protocols: list[Protocol] = []
@@ -94,7 +95,7 @@ def _write_model(runs: Sequence[Run], folder: Path) -> list[str]:
         content[key] = dict(sorted(content[key].items()))
     if not content["groups"]:
         del content["groups"]
-    whole: dict[str, Any] = dict(content)
+    whole: JsonDict = dict(content)
     whole |= model_entries(runs[0].manifest, protocols)
     whole["date"] = when.timestamp()
     whole["task_hashes"] = hashes
@@ -153,7 +154,7 @@ def sanitized(model: str) -> str:
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
 
 
-def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> dict[str, Any]:
+def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> JsonDict:
     """Return the entries of the file that describe the model of a run, and the axes that its
     ``protocols`` share.
 
@@ -235,7 +236,7 @@ def _filter(key: str) -> str:
     return key.partition(",")[2]
 
 
-def _add(content: dict[str, dict[str, Any]], task: PromptTask, rows: Mapping[str, Number]) -> None:
+def _add(content: dict[str, JsonDict], task: PromptTask, rows: Mapping[str, Number]) -> None:
     """Add a task to the entries that hold tasks and groups. ``rows``: of the report, by protocol."""
     protocol = task.first.protocol
     better = {
@@ -276,11 +277,11 @@ def _numbers(task: PromptTask) -> Iterator[TaskNumbers]:
         yield TaskNumbers(name, subject, values)
 
 
-def _entry(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+def _entry(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> JsonDict:
     alias = numbers.subject or numbers.name
     if not is_finished(task.run):
         alias += " (incomplete)"
-    entry: dict[str, Any] = {
+    entry: JsonDict = {
         "name": numbers.name,
         "alias": alias,
         "sample_len": max(value.n for value in numbers.values.values()),
@@ -300,7 +301,7 @@ def _entry(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -
     return entry
 
 
-def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> JsonDict:
     """Return the keys of a task's YAML file that the protocol knows, as the harness keeps them."""
     protocol = task.first.protocol
     dataset = task.run.manifest.dataset
@@ -315,7 +316,7 @@ def _config(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) 
             "aggregation": _aggregation(metric),
             "higher_is_better": METRICS[metric].higher,
         }
-    config: dict[str, Any] = {"task": numbers.name}
+    config: JsonDict = {"task": numbers.name}
     if numbers.subject:
         config["task_alias"] = numbers.subject
         config["dataset_name"] = numbers.subject
@@ -360,7 +361,7 @@ def _output_type(protocol: Protocol) -> str:
     return "loglikelihood" if protocol.choices == 1 else "multiple_choice"
 
 
-def _metadata(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> dict[str, Any]:
+def _metadata(task: PromptTask, numbers: TaskNumbers, rows: Mapping[str, Number]) -> JsonDict:
     """Return the data, what the samples hold, and by ``metric,filter`` how it was measured and what
     is missing.
     """
@@ -423,14 +424,14 @@ these requests last.
 
 def sample_lines(
     item: AnsweredItem, number: int, metrics: Mapping[str, Measurement]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonDict]:
     """Yield the lines of ``item``, the one of that ``number`` in its task: one for each filter of
     the ``metrics`` under which the item has a number.
 
     Keys, their order and their types are those of lm_eval/loggers/evaluation_tracker.py, which
     writes all numbers of ``resps`` as text.
     """
-    document: dict[str, Any] = dict(item.fields)
+    document: JsonDict = dict(item.fields)
     document |= {
         "id": item.id,
         "split": item.split,
@@ -470,9 +471,9 @@ def sample_lines(
             "filtered_resps": _filtered(item, first, answers),
             "filter": name,
             "metrics": list(credits),
-            "doc_hash": _sha256(json.dumps(document, indent=2, ensure_ascii=False)),
-            "prompt_hash": _sha256(prompt),
-            "target_hash": _sha256(target),
+            "doc_hash": text_digest(json.dumps(document, indent=2, ensure_ascii=False)),
+            "prompt_hash": text_digest(prompt),
+            "target_hash": text_digest(target),
             **credits,
         }
 
@@ -546,10 +547,6 @@ def _target(item: AnsweredItem, protocol: Protocol) -> str:
     if len(item.gold) == 1:
         return str(item.gold[0])
     return str(list(item.gold))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

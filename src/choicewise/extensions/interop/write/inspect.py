@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,8 @@ from choicewise.protocols.protocol import signature
 from choicewise.results.measurement import Measurement
 from choicewise.results.number import Number
 from choicewise.results.run import Run
+from choicewise.util.jsonio import JsonDict, json_value
+from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample, EvalScore, EvalSpec
@@ -171,7 +172,7 @@ def _log_score(measured: Measurement, rows: Sequence[Number]) -> EvalScore:
 
 def _id(*texts: str) -> str:
     """Return an id that is equal for equal texts."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:22]
+    return text_digest("\n".join(texts))[:22]
 
 
 def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> EvalSample:
@@ -206,7 +207,7 @@ def sample(item: AnsweredItem, measured: Measurement, model: str, log: str) -> E
     return EvalSample(
         id=item.id,
         epoch=1,
-        uuid=hashlib.sha256(f"{log} {item.id}".encode()).hexdigest()[:22],
+        uuid=_id(f"{log} {item.id}"),
         input=item.question or item.context or "",
         choices=choices,
         target=target,
@@ -257,26 +258,21 @@ def _sample_score(
     return Score(value=credit, answer=answer, explanation=explanation, metadata=metadata)
 
 
-def _observed(item: AnsweredItem, scores: list[float] | None) -> dict[str, Any]:
+def _observed(item: AnsweredItem, scores: list[float] | None) -> JsonDict:
     """Return the observations in lists with an entry per choice, without lists that have no value."""
-    lists: dict[str, list[Any]] = {
-        "scores": [_number(score) for score in scores or []],
-        "loglikelihoods": [],
-        "tokens": [],
-        "is_greedy": [],
-        "continuations": [],
-        "contexts": [],
+    choices = item.choices
+    # The message has the context that all choices share.
+    contexts = [choice.context for choice in choices if choice.context != item.context]
+    lists = {
+        "scores": scores or [],
+        "loglikelihoods": [choice.loglikelihood for choice in choices],
+        "tokens": [choice.tokens for choice in choices],
+        "is_greedy": [choice.greedy for choice in choices],
+        "continuations": [choice.continuation for choice in choices],
+        "contexts": contexts,
     }
-    for choice in item.choices:
-        lists["loglikelihoods"].append(_number(choice.loglikelihood))
-        lists["tokens"].append(choice.tokens)
-        lists["is_greedy"].append(choice.greedy)
-        lists["continuations"].append(choice.continuation)
-        # The message has the context that all choices share.
-        if choice.context != item.context:
-            lists["contexts"].append(choice.context)
     observed = {}
-    for name, values in lists.items():
+    for name, values in json_value(lists).items():
         if any(value is not None for value in values):
             observed[name] = values
     return observed
@@ -316,7 +312,3 @@ def _choice_text(item: AnsweredItem, chosen: int) -> str:
         return ""
     choice = item.choices[chosen]
     return choice.choice if choice.continuation is None else choice.continuation
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

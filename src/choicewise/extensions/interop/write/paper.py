@@ -424,14 +424,18 @@ def _tables(
     if len(models) == 1:
         yield _one_model(cells, models[0], {label: row for (label, _), row in row_at.items()})
         return
-    matrix = _Matrix(corner="protocol", down=list(labels.values()), across=models, rows=row_at)
-    if len(models) > len(labels):
-        # A page has more room for lines than for columns.
-        matrix = matrix.turned("model")
-    parts = column_parts(len(matrix.across), MOST)
+    down = list(labels.values())
+    across = models
+    # A page has more room for lines than for columns.
+    by_protocol = len(models) <= len(labels)
+    if not by_protocol:
+        down, across = across, down
+        row_at = {(model, label): row for (label, model), row in row_at.items()}
+    parts = column_parts(len(across), MOST)
     for number, columns in enumerate(parts, start=1):
         piece = f" (part {number} of {len(parts)})" if len(parts) > 1 else ""
-        yield matrix.table(cells, columns, piece)
+        names_across = [across[column] for column in columns]
+        yield _matrix(cells, row_at, down, names_across, by_protocol, piece)
 
 
 def column_parts(count: int, most: int) -> list[range]:
@@ -521,57 +525,45 @@ def _one_model(cells: _Cells, model: str, rows: Mapping[str, Number]) -> PaperTa
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Matrix:
-    """Arrange values by names ``down`` and ``across``; ``corner``: the kind of the former."""
+def _matrix(
+    cells: _Cells,
+    rows: Mapping[tuple[str, str], Number],
+    down: Sequence[str],
+    across: Sequence[str],
+    by_protocol: bool,
+    piece: str,
+) -> PaperTable:
+    """Return the values of ``rows``, by their names ``down`` and ``across``, as a table.
 
-    corner: str
-    down: Sequence[str]
-    across: Sequence[str]
-    rows: Mapping[tuple[str, str], Number]
-
-    def turned(self, corner: str) -> _Matrix:
-        """Return the matrix with the names across down."""
-        rows = {(column, name): row for (name, column), row in self.rows.items()}
-        return _Matrix(corner=corner, down=self.across, across=self.down, rows=rows)
-
-    def table(self, cells: _Cells, columns: range, piece: str) -> PaperTable:
-        """Return some columns as a table, with n and id at the edge of the protocols."""
-        across = [self.across[column] for column in columns]
-        by_protocol = self.corner == "protocol"
-        marks = Marks()
-        lines = []
-        for name in self.down:
-            rows = [self.rows.get((name, column)) for column in across]
-            line = [Cell(name), *(cells.cell(row, marks) for row in rows)]
-            if by_protocol:
-                line += [Cell(counts(rows)), Cell(ids(rows))]
-            lines.append(tuple(line))
-        heads = [self.corner, *across]
+    ``by_protocol``: the lines are protocols and not models. n and id are at the edge of the
+    protocols.
+    """
+    marks = Marks()
+    lines = []
+    for name in down:
+        rows_of_line = [rows.get((name, column)) for column in across]
+        line = [Cell(name), *(cells.cell(row, marks) for row in rows_of_line)]
         if by_protocol:
-            heads += ["n", "id"]
-        else:
-            lines.append(self._foot("n", counts, across))
-            lines.append(self._foot("id", ids, across))
-        rows_of_part = [row for (_, column), row in self.rows.items() if column in across]
-        model_count = len({row.identity.model for row in rows_of_part})
-        return PaperTable(
-            name=cells.name(piece),
-            caption=cells.caption(f" of {model_count} models") + piece,
-            heads=tuple(heads),
-            rows=tuple(lines),
-            notes=(*marks.notes(), *table_notes(rows_of_part)),
-            feet=len(lines) - len(self.down),
-        )
-
-    def _foot(
-        self, title: str, spell: Callable[[Sequence[Number | None]], str], across: Sequence[str]
-    ) -> tuple[Cell, ...]:
-        cells = [Cell(title)]
-        for column in across:
-            rows = [self.rows.get((name, column)) for name in self.down]
-            cells.append(Cell(spell(rows)))
-        return tuple(cells)
+            line += [Cell(counts(rows_of_line)), Cell(ids(rows_of_line))]
+        lines.append(tuple(line))
+    heads = ["protocol", *across, "n", "id"]
+    if not by_protocol:
+        heads = ["model", *across]
+        for title, spell in (("n", counts), ("id", ids)):
+            foot = [Cell(title)]
+            for column in across:
+                foot.append(Cell(spell([rows.get((name, column)) for name in down])))
+            lines.append(tuple(foot))
+    rows_of_part = [row for (_, column), row in rows.items() if column in across]
+    model_count = len({row.identity.model for row in rows_of_part})
+    return PaperTable(
+        name=cells.name(piece),
+        caption=cells.caption(f" of {model_count} models") + piece,
+        heads=tuple(heads),
+        rows=tuple(lines),
+        notes=(*marks.notes(), *table_notes(rows_of_part)),
+        feet=len(lines) - len(down),
+    )
 
 
 def _average(table: Table) -> PaperTable:

@@ -34,6 +34,7 @@ from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.scoring.observed import row_of
 from choicewise.table import spreadsheet_text, table_csv
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.tables import write_parquet
 
 _TEXT = pa.string()
@@ -114,7 +115,7 @@ def _common_start(names: Sequence[str]) -> str:
     return first
 
 
-def _item_rows(model: str, task: str, item: AnsweredItem) -> Iterator[dict[str, Any]]:
+def _item_rows(model: str, task: str, item: AnsweredItem) -> Iterator[JsonDict]:
     for index, choice in enumerate(item.choices):
         context = choice.context
         if context == item.context:
@@ -147,7 +148,7 @@ def _item_tables(export: Export) -> Iterator[pa.Table]:
     """Yield every choice of every item that was read as one log-likelihood, by run, item and
     prompt.
     """
-    waiting: list[dict[str, Any]] = []
+    waiting: list[JsonDict] = []
     datasets = {run.manifest.dataset.name for run in export.runs}
     for run, model in zip(export.runs, model_names(export.runs), strict=True):
         prompts = _prompts(run)
@@ -352,7 +353,7 @@ def row_table(study: Study) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def _cell(content: Mapping[str, Any], column: pa.Field) -> Any:
+def _cell(content: JsonMapping, column: pa.Field) -> Any:
     value = content.get(column.name)
     if value is None or isinstance(value, str) or column.type != _TEXT:
         return value

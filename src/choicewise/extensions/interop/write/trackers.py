@@ -234,13 +234,11 @@ def _mlflow_log(run: TrackedRun, client: MlflowClient, experiment: str) -> None:
     params = [Param(_key(name), text[:500]) for name, text in run.facts.items()]
     tags = [RunTag(f"signature {_key(name)}", text) for name, text in run.signatures.items()]
     metrics = [Metric(_key(name), value, time, 0) for name, value in run.numbers.items()]
-    # The most that a server takes in one request.
-    for start in range(0, len(params), 100):
-        client.log_batch(identity, params=params[start : start + 100])
-    for start in range(0, len(tags), 100):
-        client.log_batch(identity, tags=tags[start : start + 100])
-    for start in range(0, len(metrics), 1000):
-        client.log_batch(identity, metrics=metrics[start : start + 1000])
+    # A server takes 100 parameters and tags in one request, and 1,000 of all.
+    longest = max(len(params), len(tags), len(metrics))
+    for start in range(0, longest, 100):
+        part = slice(start, start + 100)
+        client.log_batch(identity, metrics=metrics[part], params=params[part], tags=tags[part])
     client.log_text(identity, table_csv(run.table.column_names, run.table.to_pylist()), "rows.csv")
     with page(run) as file:
         client.log_artifact(identity, str(file))

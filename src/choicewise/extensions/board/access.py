@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from choicewise.errors import UsageError
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-SUBMISSIONS: Final = "/submissions"
+SUBMISSIONS = "/submissions"
 """Where models are submitted, on a board that takes any."""
 
-LONGEST_TARGET: Final = 4096
+LONGEST_TARGET = 4096
 """Bytes of a path with its query."""
 
-HEADERS: Final = {
+HEADERS = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri "
         "'none'; frame-ancestors 'none'"
@@ -47,8 +47,8 @@ HEADERS: Final = {
 }
 """Of every answer that does not say otherwise."""
 
-_READING: Final = ("GET", "HEAD")
-_COOKIE: Final = "choicewise"
+_READING = ("GET", "HEAD")
+_COOKIE = "choicewise"
 
 
 class AccessMiddleware:
@@ -187,7 +187,7 @@ def _is_among(token: str, candidates: Iterable[str]) -> bool:
     return any(same_token(candidate, token) for candidate in candidates)
 
 
-AUTHENTICATE: Final = {"www-authenticate": 'Bearer realm="choicewise"'}
+AUTHENTICATE = {"www-authenticate": 'Bearer realm="choicewise"'}
 """The header of an answer that a token is missing."""
 
 
@@ -222,8 +222,8 @@ def bearer_tokens(request: Request) -> list[str]:
     return tokens
 
 
-VARIABLE: Final = "CHOICEWISE_TOKEN"
-SUBMIT: Final = "CHOICEWISE_SUBMIT_TOKEN"
+VARIABLE = "CHOICEWISE_TOKEN"
+SUBMIT = "CHOICEWISE_SUBMIT_TOKEN"
 """The variables that hold the tokens if no file does."""
 
 
@@ -282,11 +282,11 @@ def stored_token(file: Path) -> tuple[str, bool]:
     return token, True
 
 
-SHORTEST: Final = 16
+SHORTEST = 16
 """Characters of a token; shorter ones can be guessed."""
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/@\s]+)(?::(\d{1,5}))?")
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from choicewise.cli import options
 from choicewise.cli.options import grouped
 from choicewise.cli.terminal import end_quietly, progress, show, show_download, tell, watch_end
 from choicewise.errors import UsageError, install_line
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import command_line, listed
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ def work(
             "folder"
         )
     _check([folder])
-    loading: dict[str, Any] = {"device": device, "batch_tokens": batch_tokens}
+    loading: JsonDict = {"device": device, "batch_tokens": batch_tokens}
     workplace = Workplace(
         here={name: value for name, value in loading.items() if value is not None},
         say=tell,

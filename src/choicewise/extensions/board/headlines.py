@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 from threading import Lock
-from typing import Any, Final
 
 from choicewise.extensions.board.model import (
     Board,
@@ -26,6 +25,7 @@ from choicewise.extensions.board.model import (
 from choicewise.extensions.board.records import MEAN, Sorted, View, falls, is_shown
 from choicewise.results.headline import Matrix, matrix
 from choicewise.results.outcomes import Outcomes
+from choicewise.util.jsonio import JsonDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def lead_sentence(table: Headlines) -> str:
     return f"No clear winner: {len(candidates)} of {len(ranked)} models could rank first."
 
 
-def headlines_record(snapshot: Snapshot, view: View) -> dict[str, Any]:
+def headlines_record(snapshot: Snapshot, view: View) -> JsonDict:
     """Return the table in the state ``view`` as plain data; shares of 1."""
     table = headlines(snapshot.board, view, snapshot.means)
     models = []
@@ -292,7 +292,7 @@ class MeanRanges:
         return False
 
 
-_MOST: Final = 100
+_MOST = 100
 """Tables whose ranges are remembered or wanted."""
 
 _Key = tuple[str, str, str]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, RLock, Thread
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,10 +40,10 @@ from choicewise.records import MANIFEST
 from choicewise.results.outcomes import Outcome, Outcomes
 from choicewise.util.cache import BoundedCache
 
-PAUSE: Final = 2.0
+PAUSE = 2.0
 """Seconds between two looks at the folders, or ten times what a look takes if that is longer."""
 
-REFRESH: Final = 1.0
+REFRESH = 1.0
 """Seconds after which a board shows what was read meanwhile, while further runs are being read."""
 
 
@@ -323,7 +322,7 @@ def _is_plain(data: Mapping[str, object]) -> bool:
     return path.startswith(PREFIX) or dataset_name(path) is not None or os.path.exists(path)
 
 
-LISTED: Final = 12
+LISTED = 12
 """Items of a part of the data that are listed."""
 
 
@@ -396,7 +395,7 @@ def _outcomes_under(
                     yield cell.run, outcome
 
 
-_MOST_WANTED: Final = 1000
+_MOST_WANTED = 1000
 """Columns that are remembered as wanted."""
 
 Members = frozenset[tuple[str, str]]
@@ -536,7 +535,7 @@ def _runs(folder: Path, root: str, problems: list[str]) -> Iterator[tuple[Path, 
             problems.append(f"{label} can't be looked into: {error.strerror}")
 
 
-BUDGET: Final = 384_000_000
+BUDGET = 384_000_000
 """Bytes of all decisions together: 200 runs of 14,042 items under 47 protocols take 265 million."""
 
 

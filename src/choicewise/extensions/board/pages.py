@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from choicewise import __version__
@@ -62,6 +62,7 @@ from choicewise.results.compare import published
 from choicewise.results.guessing import guess
 from choicewise.results.number import WARNINGS, Number
 from choicewise.util.files import disk_errors, write_text
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import disarmed, interval, percent, plain, ranks, shown_line
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:
 
 
 def _run_files(
-    snapshot: Snapshot, run: ListedRun, links: Links, frame: dict[str, Any]
+    snapshot: Snapshot, run: ListedRun, links: Links, frame: JsonDict
 ) -> Iterator[tuple[str, str | bytes]]:
     if run.state is State.READ:
         yield f"strip/{run.id}.svg", run_strip(run.folder)
@@ -145,7 +146,7 @@ def _run_files(
             yield f"artefact/{artefact.name}", content
 
 
-def _frame() -> dict[str, Any]:
+def _frame() -> JsonDict:
     """Return what every file holds: its look, its script, and the policy that allows these two and
     nothing else.
     """
@@ -490,10 +491,10 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(words)
 
 
-MARKS: Final = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
+MARKS = dict(zip(WARNINGS, "abcdefghijklmnopqrstuvwxyz", strict=False))
 """The letter of a warning beside a number; the words are below the table."""
 
-_WIDTH: Final = 1.5
+_WIDTH = 1.5
 """Percent of the scale that a bar is wide at least, so that it can be seen."""
 
 

@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -31,8 +30,9 @@ from choicewise.extensions.board.submission import (
 from choicewise.records import Selection
 from choicewise.results.rows import chosen_part
 from choicewise.util.files import disk_errors, folder_name, new_file, read_bytes, remove, sync
+from choicewise.util.jsonio import JsonDict
 
-FOLDER: Final = "submitted"
+FOLDER = "submitted"
 """Of all runs of submitted models, in the folder of the board."""
 
 # The server and the workers (`choicewise work`) use the same folder: what a board asks is a file in
@@ -42,13 +42,13 @@ FOLDER: Final = "submitted"
 # submission gets a secret, of which the queue keeps the sha256 alone. Time is that of the board's
 # clock.
 
-QUEUE_FOLDER: Final = ".submissions"
+QUEUE_FOLDER = ".submissions"
 """The folder of the queue in the folder of the board, if no other is named; nobody looks for runs
 in it.
 """
 
-_QUEUE: Final = "queue.sqlite3"
-_ASKED: Final = "asked.json"
+_QUEUE = "queue.sqlite3"
+_ASKED = "asked.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Asked:
         """Return the part of the data in words, an empty text for all of it."""
         return chosen_part(Selection.of(None, self.limit, self.sample, self.seed))
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> JsonDict:
         """Return the keys of a sweep's plan."""
-        plan: dict[str, Any] = {
+        plan: JsonDict = {
             "protocols": list(self.protocols) or None,
             "data": list(self.data) or None,
             "limit": self.limit,
@@ -194,27 +194,27 @@ def _check_board(board: Path) -> None:
         )
 
 
-SECONDS: Final = 60.0
+SECONDS = 60.0
 """How long a lease holds unless it is renewed."""
 
-SHOWN: Final = 5.0
+SHOWN = 5.0
 """Seconds after which a lease that has ended shows at the latest."""
 
-ATTEMPTS: Final = 3
+ATTEMPTS = 3
 """How often a submission is taken without getting any further, before it has failed."""
 
-PAUSES: Final = (60.0, 600.0)
+PAUSES = (60.0, 600.0)
 """Seconds before what a worker gave back is leased again: after the first time in a row, and after
 each further one.
 """
 
-MOST: Final = 10_000
+MOST = 10_000
 """Submissions that wait."""
 
-_LONGEST: Final = 2000
+_LONGEST = 2000
 """Characters of a reason."""
 
-_COLUMNS: Final = (
+_COLUMNS = (
     "id, model, revision, dtype, state, reason, submitted, changed, worker, done, total, attempts, "
     "folder, until"
 )
@@ -603,23 +603,23 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
-VERSION: Final = 2
+VERSION = 2
 """The version of the tables; files of a later one are left alone."""
 
-PATIENCE: Final = 2.0
+PATIENCE = 2.0
 """Seconds that a transaction waits for another process."""
 
-_APPLICATION: Final = 0x43485753
+_APPLICATION = 0x43485753
 """The mark in the head of the file that it is ours."""
 
-_SETTINGS: Final = (
+_SETTINGS = (
     f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
 """The settings of every connection: what was answered for is on the disk."""
 
-_TABLES: Final = f"""
+_TABLES = f"""
 -- until: the end of a lease, or before which no worker gets what waits
 CREATE TABLE submissions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import pyarrow.compute as pc
@@ -124,7 +124,7 @@ def model_record(snapshot: Snapshot, model: str) -> Record:
     return {"model": model, "measured": records, "runs": [run_record(run) for run in runs]}
 
 
-MOST_MODELS: Final = 60
+MOST_MODELS = 60
 """Models whose choices one page shows; a part of a name chooses others."""
 
 
@@ -362,7 +362,7 @@ def ordered_lines(snapshot: Snapshot, column: Column) -> list[Line]:
 
 Record = dict[str, Any]
 
-CSV_COLUMNS: Final = tuple(
+CSV_COLUMNS = tuple(
     (
         "model run dataset data selection group protocol p i r family metric "
         "value ci_low ci_high n missing chance rank rank_low rank_high warnings state "
@@ -513,10 +513,10 @@ def board_csv(snapshot: Snapshot, view: View) -> str:
     return table_csv(CSV_COLUMNS, rows)
 
 
-MOST: Final = 12
+MOST = 12
 """Columns that are chosen if nobody chose any."""
 
-ANY: Final = "any"
+ANY = "any"
 """Numbers with any warning; see :attr:`View.warning`."""
 
 Order = Literal["", "up", "down"]
@@ -631,7 +631,7 @@ def known_view(board: Board, view: View) -> tuple[View, bool]:
     return view, is_of_board
 
 
-MEAN: Final = "mean"
+MEAN = "mean"
 """What a view sorts by for the mean over the headline protocols."""
 
 
@@ -841,7 +841,7 @@ def order_of(table: Sorted, sort: str) -> str:
     return "ascending"
 
 
-TESTED: Final = 24
+TESTED = 24
 """Models of a board up to which leads are tested for significance; with further ones the tests
 would take long.
 """

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from queue import LifoQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,14 +48,14 @@ from choicewise.store.folder import read_manifest
 from choicewise.store.tables import check_items, read_listed, read_metadata
 from choicewise.table import table_csv
 from choicewise.util.isolate import BoundedProcess, Limits, Record, serve
-from choicewise.util.jsonio import json_digest
+from choicewise.util.jsonio import JsonMapping, json_digest
 from choicewise.util.text import shortened
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-_ITEMS_SHOWN: Final = 20
+_ITEMS_SHOWN = 20
 """Items that a document holds in full, those that flip most; a served board has a page for every
 item.
 """
@@ -83,13 +83,13 @@ def strip_style() -> str:
     return f":root{{{styles(LIGHT)}}}@media(prefers-color-scheme:dark){{:root{{{styles(DARK)}}}}}"
 
 
-LIMITS: Final = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
+LIMITS = Limits(seconds=120, wait=120.0, memory=4 << 30, answer=128 << 20, written=1 << 30)
 """Limits of one task. Reading writes the run's summary."""
 
-LOOK_SECONDS: Final = 20.0
+LOOK_SECONDS = 20.0
 """Seconds for a manifest alone, which is read of all runs before the first one is shown."""
 
-FORGIVEN: Final = 600.0
+FORGIVEN = 600.0
 """Seconds after which a run that exceeded a limit is tried again, if it did not change."""
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ class RunProcesses:
             process.close()
 
 
-def _read_outcomes(record: Mapping[str, Any], categories: Categories) -> Outcomes:
+def _read_outcomes(record: JsonMapping, categories: Categories) -> Outcomes:
     """Return the outcomes that :func:`_outcomes_record` wrote."""
     tables = []
     for columns in record["items"]:
@@ -399,7 +399,7 @@ def _artefact_task(location: Place, question: Record) -> str | None:
     return b64encode(content).decode()
 
 
-_QUESTION: Final = 300
+_QUESTION = 300
 """Characters of a question in a list."""
 
 
@@ -491,7 +491,7 @@ def _progress(folder: Path, manifest: Manifest) -> str:
     return f"{done} of {total:,} items"
 
 
-MEDIA: Final = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+MEDIA = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 """Media types by ending."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 from threading import Thread
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -70,13 +70,13 @@ from choicewise.extensions.board.runs import MEDIA, RunProcesses, strip_style
 from choicewise.extensions.board.submission_routes import SubmissionRoutes
 from choicewise.results.explain import Explanation
 
-PORT: Final = 8470
+PORT = 8470
 """The port if nobody names one; another one if it is in use."""
 
-LONGEST: Final = 16384
+LONGEST = 16384
 """Bytes of a request line with its headers."""
 
-GRACE: Final = 3
+GRACE = 3
 """Seconds that answers which are being given at the end may take."""
 
 
@@ -177,27 +177,27 @@ class BoardServer:
             self._service.close()
 
 
-LOOKS: Final = ("page.css", "board.css")
-PATIENCE: Final = 1.5
+LOOKS = ("page.css", "board.css")
+PATIENCE = 1.5
 """Seconds that a request waits for the document of a run that is being made, or for ranges of
 ranks.
 """
 
-STRIPS: Final = 3
+STRIPS = 3
 """Charts of runs on one part of the data that the page of a model has."""
 
-CHART_PATIENCE: Final = 20.0
+CHART_PATIENCE = 20.0
 """Seconds that a request waits for a chart, which a browser loads apart from the page."""
 
-PROCESSES: Final = 2
+PROCESSES = 2
 """Processes that make something of runs at once."""
 
-WAITING: Final = 32
+WAITING = 32
 """Things that wait for one of them, or for one of the threads that make pages; further ones are
 refused.
 """
 
-FOREVER: Final = "private, max-age=31536000, immutable"
+FOREVER = "private, max-age=31536000, immutable"
 """How long to keep what its address names by its content."""
 
 
@@ -579,10 +579,10 @@ class Site:
         return _answered(request, body, kind)
 
 
-_RELOAD: Final = {"refresh": "2", "cache-control": "no-store"}
+_RELOAD = {"refresh": "2", "cache-control": "no-store"}
 """Headers of a page that is loaded again in two seconds, when the rest of it is made."""
 
-_MEDIA_TYPES: Final = {"html": "text/html", "json": "application/json", "csv": "text/csv"}
+_MEDIA_TYPES = {"html": "text/html", "json": "application/json", "csv": "text/csv"}
 
 
 def _kind(json: bool) -> str:

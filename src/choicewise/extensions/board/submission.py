@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.models.kinds import model_kind
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import holds_secret
 
 
@@ -60,7 +61,7 @@ class Submission:
     folder: str = ""
     after: float = 0.0
 
-    def as_json(self, runs: Sequence[str] = ()) -> dict[str, Any]:
+    def as_json(self, runs: Sequence[str] = ()) -> JsonDict:
         """Return a record with the addresses of its ``runs``; what is empty is null, and times are
         texts in UTC.
         """
@@ -108,9 +109,9 @@ def wanted(model: object, revision: object = None, dtype: object = None) -> Want
 
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
-DTYPES: Final = get_args(_Dtype)
+DTYPES = get_args(_Dtype)
 
-_LONGEST: Final = 200
+_LONGEST = 200
 """Characters of a model's name."""
 
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]{0,99}", re.ASCII)
@@ -191,10 +192,10 @@ class State(StrEnum):
         return self not in (State.WAITING, State.LEASED)
 
 
-ALLOW: Final = (f"{PREFIX}*", "*/*")
+ALLOW = (f"{PREFIX}*", "*/*")
 """The bundled models, and every repository on the Hub; no folder of a worker's machine."""
 
-LARGEST: Final = 20_000_000_000
+LARGEST = 20_000_000_000
 """Bytes of the weights."""
 
 
@@ -238,7 +239,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
     return re.compile(expression, re.DOTALL)
 
 
-_SIGNS: Final = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
+_SIGNS = {"**": r".*", "*": r"[^/:]+", "?": r"[^/:]"}
 """Signs of a pattern as regular expressions."""
 
 

@@ -38,7 +38,7 @@ from choicewise.extensions.board.submission import (
     wanted,
 )
 from choicewise.util.cache import BoundedCache
-from choicewise.util.jsonio import page_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, page_json
 
 FORM = 16_384
 """Bytes of a submission."""
@@ -176,7 +176,7 @@ class SubmissionRoutes:
 
     async def _submitted(self, request: Request) -> Response:
         is_form = _is_form(request)
-        fields: dict[str, Any] = {}
+        fields: JsonDict = {}
         may_read = request.state.reads
         try:
             fields = await _fields(request)
@@ -213,7 +213,7 @@ class SubmissionRoutes:
         submissions: Sequence[Submission],
         counts: Mapping[State, int],
         error: str = "",
-        fields: Mapping[str, Any] | None = None,
+        fields: JsonMapping | None = None,
     ) -> bytes:
         """Return the page with the form and the list.
 
@@ -239,7 +239,7 @@ class SubmissionRoutes:
         page = rendered(template, self._library.snapshot, self._links, **common, **context)
         return page.encode("utf-8", "backslashreplace")
 
-    def _record(self, submission: Submission) -> dict[str, Any]:
+    def _record(self, submission: Submission) -> JsonDict:
         return submission.as_json([f"/run/{run.id}" for run in self._runs_of(submission)])
 
     def _runs_of(self, submission: Submission) -> list[ListedRun]:
@@ -297,7 +297,7 @@ _FIELDS = 16
 """Fields of a form."""
 
 
-async def _fields(request: Request) -> dict[str, Any]:
+async def _fields(request: Request) -> JsonDict:
     """Return the fields of a form, or else the JSON object in the request; UsageError if it has
     neither.
     """

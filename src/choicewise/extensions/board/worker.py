@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field
 
@@ -51,12 +51,13 @@ from choicewise.running.progress import Progress
 from choicewise.store.folder import read_manifest, read_sweep
 from choicewise.util.background import Every, give_model_back
 from choicewise.util.files import is_locked
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
-SHORTEST: Final = 1.0
-LONGEST: Final = 30.0
+SHORTEST = 1.0
+LONGEST = 30.0
 """Seconds between two looks whether a submission waits."""
 
-MOST: Final = 3
+MOST = 3
 """Submissions that fail here one after the other, after which it is rather this machine than all
 those models.
 """
@@ -96,7 +97,7 @@ class Workplace:
     ``download`` receives the progress of downloads.
     """
 
-    here: Mapping[str, Any] = field(default_factory=dict)
+    here: JsonMapping = field(default_factory=dict)
     say: Callable[[str], None] = lambda line: None
     shown: Callable[[str], AbstractContextManager[Progress]] = lambda title: nullcontext(
         lambda done, total: None
@@ -270,7 +271,7 @@ class _Job:
         wanted = self._lease.submission.wanted
         workplace = self._workplace
         pinned = check_model(wanted, self._service.asked.policy)
-        options: dict[str, Any] = {}
+        options: JsonDict = {}
         if wanted.dtype:
             options["dtype"] = wanted.dtype
         loading = {**workplace.here, **options}
@@ -375,10 +376,10 @@ class Refused(ChoicewiseError):
     """The model can't be evaluated, which is known before its weights are downloaded."""
 
 
-SMALL: Final = 64_000_000
+SMALL = 64_000_000
 """Bytes of a configuration, an index of weights or a tokenizer's file, beyond which it is none."""
 
-_CONFIG: Final = "config.json"
+_CONFIG = "config.json"
 
 
 def check_model(wanted: Wanted, policy: Policy) -> str:
@@ -470,7 +471,7 @@ def _check_size(size: int, name: str, policy: Policy) -> None:
         )
 
 
-def _check_code(config: Mapping[str, Any], name: str) -> None:
+def _check_code(config: JsonMapping, name: str) -> None:
     """Raise Refused for a model that can only be loaded by code that comes with it, which is never
     run.
     """

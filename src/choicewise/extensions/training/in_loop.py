@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,25 +40,26 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.records import BLOCK_FOLDER, ITEM_FILE, MANIFEST, SUMMARY
 from choicewise.results.evidence import RunEvidence
 from choicewise.results.run import Run, open_run
+from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, put_back, remove, replace_folder
 from choicewise.util.jsonio import json_text
 from choicewise.util.text import listed
 
-METRICS: Final = ("acc", "prob", "bpb")
+METRICS = ("acc", "prob", "bpb")
 """Accuracy, probability of the right choice, bits per byte."""
 
-BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
+BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
 """Tokens of a batch of one rank, with padding."""
 
-COARSE: Final = 128
-FINE: Final = 32
-SHORT: Final = 512
+COARSE = 128
+FINE = 32
+SHORT = 512
 """Rows are padded to multiples of ``COARSE``, or of ``FINE`` if none has more than ``SHORT``
 tokens.
 """
 
-RUN_FILES: Final = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
+RUN_FILES = {MANIFEST, copy_of(Path(MANIFEST)).name, ITEM_FILE, SUMMARY, BLOCK_FOLDER}
 """Names in the folder of a run."""
 
 Forward = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -68,7 +69,6 @@ They are ids (int64), positions (int64), and True for tokens that are no padding
 """
 
 Group: TypeAlias = dist.ProcessGroup | Literal[False] | None
-Integers = npt.NDArray[np.int64]
 
 
 class InLoop:

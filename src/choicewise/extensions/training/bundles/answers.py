@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from choicewise.records import (
 )
 from choicewise.results.run import Run, open_run
 from choicewise.running.progress import Progress
-from choicewise.scoring.observed import row_of
+from choicewise.scoring.observed import Integers, Mask, row_of
 from choicewise.store.folder import open_folder
 from choicewise.store.tables import block_file, damaged_blocks, read_table
 from choicewise.util.files import SETTINGS, TABLE, open_file, read_text
@@ -50,23 +50,22 @@ from choicewise.util.tables import open_parquet, unpacked
 from choicewise.util.text import check_name, counted, has_half_character, listed, refuse_secret
 
 Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
-REQUESTS: Final = "requests"
-MODEL: Final = "model"
+REQUESTS = "requests"
+MODEL = "model"
 
-ROUNDING: Final = 1e-3
+ROUNDING = 1e-3
 """Nats by which the rounding of logits may lift a log-probability above 0."""
 
-SURPLUS: Final = 0.02
+SURPLUS = 0.02
 """Probability above 1 that the rounding to bfloat16 may give to all tokens of an index together."""
 
-CONTRADICTION: Final = 0.05
+CONTRADICTION = 0.05
 """Nats by which rounding may put a log-probability on the wrong side of what its rank implies."""
 
-FEW: Final = 20
-SHARE: Final = 0.5
-CERTAIN: Final = -1e-3
+FEW = 20
+SHARE = 0.5
+CERTAIN = -1e-3
 """If more than ``SHARE`` of at least ``FEW`` numbers are equal, they are placeholders.
 
 Numbers above ``CERTAIN`` are not: a model may be certain of many tokens.
@@ -655,9 +654,7 @@ class _Intake:
             ranks = np.select([greedy == 1, greedy == 0], [0, NOT_FIRST], UNKNOWN)
             self.ranks[alone] = ranks[~is_long]
 
-    def _located(
-        self, row: Integers, position: Integers, token: Integers
-    ) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _located(self, row: Integers, position: Integers, token: Integers) -> tuple[Integers, Mask]:
         """Return the index of each answer among the scored tokens, and mark the usable answers.
 
         The indices are those of usable answers alone; the others are noted as problems.

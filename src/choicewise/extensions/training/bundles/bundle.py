@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +27,7 @@ from choicewise.errors import StoreError
 from choicewise.protocols.protocol import Protocol, parse_signature
 from choicewise.questions import Ids, prompt_key
 from choicewise.records import FileRecord, Manifest
-from choicewise.scoring.observed import row_of
+from choicewise.scoring.observed import Integers, Mask, row_of
 from choicewise.store.folder import BUNDLE, read_manifest
 from choicewise.store.tables import damage, read_items
 from choicewise.util.files import TABLE, open_file, read_text, write_text
@@ -36,16 +35,16 @@ from choicewise.util.jsonio import exact_json, read_json
 from choicewise.util.tables import open_parquet, unpacked
 from choicewise.util.text import counted
 
-FORMAT: Final = "choicewise-requests"
-VERSION: Final = 1
-ROWS: Final = "requests.parquet"
-RUN: Final = "unanswered"
-RUN_MANIFEST: Final = "unanswered.json"
+FORMAT = "choicewise-requests"
+VERSION = 1
+ROWS = "requests.parquet"
+RUN = "unanswered"
+RUN_MANIFEST = "unanswered.json"
 
-LOGPROB: Final = "logprob"
+LOGPROB = "logprob"
 """An engine must give the log-probability of every scored token."""
 
-RANK: Final = "rank"
+RANK = "rank"
 """An engine must give how many tokens are likelier than the scored one."""
 
 SPAN = pa.struct([("start", pa.int32()), ("stop", pa.int32())])
@@ -84,7 +83,7 @@ For people: ``item``, ``choice`` (null for labels) and ``part`` of the first req
 NUMBERS = SCHEMA.names[: SCHEMA.names.index("item")]
 """The columns that engines and answers use."""
 
-DIGESTED: Final = ["key", "input_ids", "spans", "label_ids", "label_at"]
+DIGESTED = ["key", "input_ids", "spans", "label_ids", "label_at"]
 """The columns that the digest is made of."""
 
 
@@ -156,10 +155,10 @@ class Scored:
     ``starts[q]`` to ``starts[q + 1]`` (exclusive).
     """
 
-    row: npt.NDArray[np.int64]
-    position: npt.NDArray[np.int64]
-    token: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
+    row: Integers
+    position: Integers
+    token: Integers
+    starts: Integers
 
     def __len__(self) -> int:
         return len(self.token)
@@ -217,7 +216,7 @@ class Bundle:
         return tokens[offsets[row] : offsets[row + 1]]
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Integers:
         """Count the tokens of each row, int64 [rows]."""
         return np.diff(self._sequences[0])
 
@@ -274,7 +273,7 @@ class Bundle:
         return f"Bundle({str(self.path)!r}, rows={self.record.rows}, digest={self.digest[:12]!r})"
 
     @cached_property
-    def _sequences(self) -> tuple[npt.NDArray[np.int64], Ids]:
+    def _sequences(self) -> tuple[Integers, Ids]:
         offsets, tokens = _flat(self.rows["input_ids"])
         return offsets, tokens.to_numpy()
 
@@ -380,19 +379,17 @@ def _check_rows(path: Path, rows: pa.Table, record: BundleRecord) -> None:
 
 
 # A position and a token are packed into one int64, so that a false vocabulary could overflow it.
-_LARGEST_VOCABULARY: Final = 100_000_000
+_LARGEST_VOCABULARY = 100_000_000
 
 
-def _refuse_elements(
-    path: Path, offsets: npt.NDArray[np.int64], is_wrong: Any, problem: str
-) -> None:
+def _refuse_elements(path: Path, offsets: Integers, is_wrong: Any, problem: str) -> None:
     """Raise StoreError if an element of a row's list is wrong."""
     wrong = np.zeros(len(offsets) - 1, np.bool_)
     wrong[row_of(offsets)[np.asarray(is_wrong)]] = True
     _refuse_rows(path, wrong, problem)
 
 
-def _refuse_rows(path: Path, is_wrong: npt.NDArray[np.bool_], problem: str) -> None:
+def _refuse_rows(path: Path, is_wrong: Mask, problem: str) -> None:
     """Raise StoreError that names the first wrong row and counts the others."""
     wrong = np.flatnonzero(is_wrong)
     if not len(wrong):
@@ -460,7 +457,7 @@ def rows_digest(rows: pa.Table) -> str:
     return whole.hexdigest()
 
 
-def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[Integers, pa.Array]:
     """Return where the elements of each list begin, int64 [lists + 1], and all elements."""
     if isinstance(lists, pa.ChunkedArray):
         lists = lists.combine_chunks()

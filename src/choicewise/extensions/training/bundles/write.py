@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,12 +52,12 @@ from choicewise.util.files import copy_of, move, new_folder, remove
 from choicewise.util.jsonio import json_digest
 from choicewise.util.tables import write_parquet
 
-UNANSWERED: Final = "the bundle of requests was not answered yet"
+UNANSWERED = "the bundle of requests was not answered yet"
 """Why the observations of a bundle hold no numbers."""
 
-NAME: Final = "a bundle of requests"
+NAME = "a bundle of requests"
 
-PROBES: Final = (
+PROBES = (
     "The capital of France is",
     " Paris",
     "Answer:",
@@ -74,7 +74,7 @@ PROBES: Final = (
 """Texts that distinguish tokenizers: letters with and without a space, line ends, numbers, scripts.
 """
 
-_SPOOL: Final = "spool"
+_SPOOL = "spool"
 _NOTED = pa.schema(
     [
         ("key", pa.string()),

@@ -76,16 +76,19 @@ def check(
                 show(part)
             else:
                 print_parts([part])
-        tell(*(f"note: {note}" for note in record["notes"]))
+        notes = [f"note: {note}" for note in record["notes"]]
+        tell(*notes)
         return
     noise = measure_noise(loaded)
+    name = noise["model"]
     if json:
         print_json(noise)
     elif not noise["trials"]:
-        show(f"{noise['model']} computes the same numbers every way: no noise to measure")
+        show(f"{name} computes the same numbers every way: no noise to measure")
     else:
         print_parts(_tables(noise))
-        show(f"readings of {noise['model']}: {', '.join(noise['readings'])}")
+        readings = ", ".join(noise["readings"])
+        show(f"readings of {name}: {readings}")
 
 
 def measure_noise(model: Model) -> dict[str, Any]:
@@ -114,7 +117,8 @@ def measure_noise(model: Model) -> dict[str, Any]:
     paths = []
     local = _local_model(model)
     if local is not None:
-        paths = [asdict(difference) for difference in path_differences(local.lm)]
+        differences = path_differences(local.lm)
+        paths = [asdict(difference) for difference in differences]
     compared = "largest difference from one sequence at a time; for n tokens divided by √n"
     return {**head, **asdict(check), "paths": paths, "compared": compared}
 
@@ -125,9 +129,13 @@ def _local_model(model: Model) -> LocalModel | None:
     from choicewise.models.local.local_model import LocalModel, SharedModel
 
     # A model of a folder wraps the one that computes.
-    local = model.local if isinstance(model, FolderModel) else model
+    local: object = model
+    if isinstance(model, FolderModel):
+        local = model.local
     # Other ranks of a shared model would wait for this one.
-    if isinstance(local, SharedModel) or not isinstance(local, LocalModel):
+    if isinstance(local, SharedModel):
+        return None
+    if not isinstance(local, LocalModel):
         return None
     return local
 
@@ -153,7 +161,8 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
             "--against needs two causal models on this machine; for others, run both and "
             "use `choicewise compare`"
         )
-    if model.tokenizer.digest != other.tokenizer.digest or left.vocabulary != right.vocabulary:
+    has_other_tokenizer = model.tokenizer.digest != other.tokenizer.digest
+    if has_other_tokenizer or left.vocabulary != right.vocabulary:
         raise ModelError(
             f"{model.name} and {other.name} have different tokens, so they can't be "
             "compared; name two models with the same tokenizer and vocabulary"
@@ -165,21 +174,25 @@ def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, An
     if not texts:
         raise DataError(f"{file} has no text of two tokens or more; write one text per line")
     divergences = [text_divergence(left.lm, right.lm, ids) for ids in texts]
-    tokens = np.array([divergence.tokens for divergence in divergences])
-    nats = np.array([divergence.nats for divergence in divergences])
-    agreeing = np.array([divergence.agreeing for divergence in divergences], dtype=np.float64)
+    # A row for each text, of its tokens, nats and agreeing tokens.
+    columns = np.array(divergences, dtype=np.float64)
+    tokens, nats, agreeing = columns.T
+    token_counts = tokens.astype(np.int64)
     # Every text is an item of its own, against nothing.
     offsets = np.arange(len(texts) + 1)
     chosen = np.ones(len(texts), dtype=np.bool_)
     nothing = np.zeros(len(texts))
+    cut_count = sum(len(ids) > longest for ids in encoded)
+    divergence = lost_per_token(nats, nothing, token_counts, offsets, chosen)
+    same_likeliest = lost_per_token(agreeing, nothing, token_counts, offsets, chosen)
     return {
         "model": model.name,
         "against": other.name,
         "texts": len(texts),
-        "cut": sum(len(ids) > longest for ids in encoded),
-        "tokens": int(tokens.sum()),
-        "divergence": lost_per_token(nats, nothing, tokens, offsets, chosen),
-        "same_likeliest": lost_per_token(agreeing, nothing, tokens, offsets, chosen),
+        "cut": cut_count,
+        "tokens": int(token_counts.sum()),
+        "divergence": divergence,
+        "same_likeliest": same_likeliest,
     }
 
 
@@ -190,7 +203,8 @@ _QUESTIONS = 16
 def _texts(file: Path | None) -> list[str]:
     if file is not None:
         try:
-            return [line for line in read_text(file).splitlines() if line.strip()]
+            lines = read_text(file).splitlines()
+            return [line for line in lines if line.strip()]
         except OSError as error:
             raise DataError(
                 f"{file} can't be read: {error.strerror}; name a file with one text per line"
@@ -203,9 +217,11 @@ def _texts(file: Path | None) -> list[str]:
     from choicewise.data.open import open_dataset
 
     by_subject: dict[str, list[str]] = {}
-    for item in open_dataset(BENCHMARK).splits["test"]:
+    dataset = open_dataset(BENCHMARK)
+    for item in dataset.splits["test"]:
         text = "\n".join([item.question, *item.choices])
-        by_subject.setdefault(item.subject, []).append(text)
+        texts_of_subject = by_subject.setdefault(item.subject, [])
+        texts_of_subject.append(text)
     texts: list[str] = []
     for texts_of_subject in by_subject.values():
         texts += texts_of_subject[:_QUESTIONS]
@@ -216,18 +232,22 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     from choicewise.report.tables import nats
     from choicewise.util.text import counted, interval, percent, safe
 
+    model = safe(measured["model"])
+    other = safe(measured["against"])
     same = measured["same_likeliest"]
-    share = f"{percent(same.value)} % [{interval(same.ci_low, same.ci_high)}]"
+    bounds = interval(same.ci_low, same.ci_high)
+    share = f"{percent(same.value)} % [{bounds}]"
+    divergence = nats(measured["divergence"])
+    tokens = measured["tokens"]
+    texts = counted(measured["texts"], "text")
+    cut_count = measured["cut"]
     cut = ""
-    if measured["cut"]:
-        cut = f", {measured['cut']:,} of them cut to the window"
+    if cut_count:
+        cut = f", {cut_count:,} of them cut to the window"
     return [
-        f"A  {safe(measured['model'])}",
-        f"B  {safe(measured['against'])}",
-        (
-            f"KL(A‖B)  {nats(measured['divergence'])} nats per token, over "
-            f"{measured['tokens']:,} tokens of {counted(measured['texts'], 'text')}{cut}"
-        ),
+        f"A  {model}",
+        f"B  {other}",
+        f"KL(A‖B)  {divergence} nats per token, over {tokens:,} tokens of {texts}{cut}",
         f"same most likely next token after {share} of them",
     ]
 
@@ -236,26 +256,25 @@ def _tables(noise: dict[str, Any]) -> list[Table]:
     """Return the paths that were tried, and what other ways of running the model would change."""
     from choicewise.report.tables import noise_columns, trial_table
 
+    nats = noise["noise"]
     unit = (
-        f"Noise of a token's log-probability: {noise['noise']:.2g} nats; for n tokens √n "
+        f"Noise of a token's log-probability: {nats:.2g} nats; for n tokens √n "
         "times as much. Reports count items closer than twice that as near ties."
     )
-    trials = trial_table(
-        "path",
-        (
-            f"{noise['model']}, {noise['dtype']} on {noise['device']}: a run takes the path "
-            f"{noise['rung']!r}, {noise['cost']}"
-        ),
-        noise["trials"],
-        (
-            f"{noise['compared']}; sequences up to {noise['depth']} tokens. Up to "
-            f"{noise['tolerance']:.2g} nats are allowed."
-        ),
-    )
+    computed = f"{noise['model']}, {noise['dtype']} on {noise['device']}"
+    taken = f"{noise['rung']!r}, {noise['cost']}"
+    title = f"{computed}: a run takes the path {taken}"
+    compared = f"{noise['compared']}; sequences up to {noise['depth']} tokens"
+    allowed = noise["tolerance"]
+    note = f"{compared}. Up to {allowed:.2g} nats are allowed."
+    trials = trial_table("path", title, noise["trials"], note)
     if not noise["paths"]:
         trials = replace(trials, notes=[*trials.notes, "", unit])
         return [trials]
-    paths = [(path["path"], path["difference"], path["failed"] or "") for path in noise["paths"]]
+    paths = []
+    for path in noise["paths"]:
+        reason = path["failed"] or ""
+        paths.append((path["path"], path["difference"], reason))
     ways = Table(
         name="ways",
         title="largest change if the model ran another way",

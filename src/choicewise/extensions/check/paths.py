@@ -82,24 +82,33 @@ def text_divergence(left: CausalLM, right: CausalLM, text: Ids) -> TextDivergenc
     float64.  ``text``: at least two tokens, one more than a window at most.  NaN if a model answers
     with NaN.
     """
-    left_logits = plain.logits(left.model, left.vocabulary, text[:1], text[1:])
-    right_logits = plain.logits(right.model, right.vocabulary, text[:1], text[1:])
+    first = text[:1]
+    rest = text[1:]
+    left_logits = plain.logits(left.model, left.vocabulary, first, rest)
+    right_logits = plain.logits(right.model, right.vocabulary, first, rest)
+    left_parts = left_logits.split(_DISTRIBUTIONS)
+    right_parts = right_logits.split(_DISTRIBUTIONS)
     nats = 0.0
     same_likeliest = 0
-    for left_part, right_part in zip(
-        left_logits.split(_DISTRIBUTIONS), right_logits.split(_DISTRIBUTIONS), strict=True
-    ):
-        log_p = left_part.double().log_softmax(dim=-1)
-        log_q = right_part.to(left_part.device).double().log_softmax(dim=-1)
-        terms = torch.where(log_p.isneginf(), 0.0, log_p.exp() * (log_p - log_q))
+    for left_part, right_part in zip(left_parts, right_parts, strict=True):
+        left_numbers = left_part.double()
+        # The models may be on different devices.
+        right_numbers = right_part.to(left_part.device).double()
+        log_p = left_numbers.log_softmax(dim=-1)
+        log_q = right_numbers.log_softmax(dim=-1)
+        weighted = log_p.exp() * (log_p - log_q)
+        # What the first model rules out adds nothing, whatever the second has for it.
+        terms = torch.where(log_p.isneginf(), 0.0, weighted)
         nats += float(terms.sum())
-        same_likeliest += int((log_p.argmax(dim=-1) == log_q.argmax(dim=-1)).sum())
-    return TextDivergence(len(text) - 1, nats, same_likeliest)
+        is_same = log_p.argmax(dim=-1) == log_q.argmax(dim=-1)
+        same_likeliest += int(is_same.sum())
+    return TextDivergence(len(rest), nats, same_likeliest)
 
 
 def _difference(name: str, way: Callable[[], Sums], truth: Sums) -> PathDifference:
     try:
-        differences = [abs(left[-1] - right[-1]) for left, right in zip(way(), truth, strict=True)]
+        sums = way()
+        differences = [abs(left[-1] - right[-1]) for left, right in zip(sums, truth, strict=True)]
     except Exception as error:
         # Models refuse in every way there is, and that is a result.
         return PathDifference(name, None, first_line(error))

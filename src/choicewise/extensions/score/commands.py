@@ -67,6 +67,8 @@ def score(
     for index, row in enumerate(rows):
         columns.append(Column(f"choice {index}", "score", heading=repr(row["choice"])))
     cells = []
+    # The first column is the choice, which the headings have.
     for name in table.column_names[1:]:
-        cells.append([name, *(row[name] for row in rows)])
+        scores = [row[name] for row in rows]
+        cells.append([name, *scores])
     print_parts([Table(name="scores", title="", columns=columns, rows=cells, split=1)])

@@ -93,18 +93,21 @@ def score_texts(
         "choice": pa.array(choices, pa.string()),
         "reading": pa.array([way.name] * len(choices), pa.string()),
     }
-    columns |= {name: pa.array(values, pa.int64()) for name, values in counts.items()}
+    for name, values in counts.items():
+        columns[name] = pa.array(values, pa.int64())
     for flag in ("merged", "noncanonical", "lossy"):
-        columns[flag] = pa.array([getattr(text.choice, flag) for text in located], pa.bool_())
+        flags = [getattr(text.choice, flag) for text in located]
+        columns[flag] = pa.array(flags, pa.bool_())
     for name, function in SCORES.items():
         if name not in READINGS[way.name].scores:
             continue
-        null = ""
+        relative_to: str | None = ""
         if name in PREMISED:
-            if premise is None:
-                continue
-            null = premise
-        columns[name] = pa.array(function(observed, after_null[null]), pa.float64())
+            relative_to = premise
+        # Without a premise there is nothing that such a score is relative to.
+        if relative_to is not None:
+            scores = function(observed, after_null[relative_to])
+            columns[name] = pa.array(scores, pa.float64())
     return pa.table(columns)
 
 
@@ -143,8 +146,9 @@ def _observe(
             if prompt is not None:
                 prompts[prompt.key] = prompt
     keys = list(prompts)
+    unique_prompts = list(prompts.values())
     answers: dict[str, TokenScores] = {}
-    for index, answer in answer_with_bytes(model.answer, list(prompts.values()), model.tokenizer):
+    for index, answer in answer_with_bytes(model.answer, unique_prompts, model.tokenizer):
         answers[keys[index]] = answer
     token_bytes = token_sizes(model.tokenizer)
     rows = []
@@ -152,19 +156,25 @@ def _observe(
     before = []
     after = []
     for text in located:
+        # A missing choice has a row without tokens, so that rows stay those of the choices.
         row = TokenScores.of()
         if text.prompt is not None:
             row = answers[text.prompt.key]
-            lengths += sizes(text.prompt, row, token_bytes).tolist()
+            sizes_of_row = sizes(text.prompt, row, token_bytes)
+            lengths += sizes_of_row.tolist()
         rows.append(row)
         before.append(_total(text.choice.before, answers))
         after.append(_total(text.choice.after, answers))
+    tokens = [row.tokens for row in rows]
+    logprobs = [row.logprobs for row in rows]
+    ranks = [row.ranks for row in rows]
+    counts = list(map(len, tokens))
     continuations = Continuations(
-        tokens=np.concatenate([row.tokens for row in rows]),
-        logprobs=np.concatenate([row.logprobs for row in rows]),
+        tokens=np.concatenate(tokens),
+        logprobs=np.concatenate(logprobs),
         sizes=np.asarray(lengths, np.int32),
-        ranks=np.concatenate([row.ranks for row in rows]),
-        offsets=np.cumsum([0, *(len(row.tokens) for row in rows)]),
+        ranks=np.concatenate(ranks),
+        offsets=np.cumsum([0, *counts]),
         text=list(choices),
         item_offsets=np.asarray([0, len(choices)]),
     )
@@ -174,7 +184,8 @@ def _observe(
 def _total(correction: Mass | ByteProbability | None, answers: Mapping[str, TokenScores]) -> float:
     if correction is None:
         return 0.0
-    return float(answers[correction.key].logprobs.sum(dtype=np.float64))
+    logprobs = answers[correction.key].logprobs
+    return float(logprobs.sum(dtype=np.float64))
 
 
 _OF_TEXTS = (
@@ -208,21 +219,23 @@ class _TextReading:
                 f"no reading of texts is called {reading!r}; {did_you_mean(reading, _OF_TEXTS)}"
             )
         possible = [name for name in supported_readings(model.supports) if name in _OF_TEXTS]
-        if not possible or (reading is not None and reading not in possible):
+        name = reading or next(iter(possible), _OF_TEXTS[0])
+        if name not in possible:
+            supported = ", ".join(possible) or "none that scores texts"
             raise ModelError(
-                f"{model.name} does not support reading {reading or _OF_TEXTS[0]}; it "
-                f"supports {', '.join(possible) or 'none that scores texts'}"
+                f"{model.name} does not support reading {name}; it supports {supported}"
             )
-        name = possible[0] if reading is None else reading
+        # A reading that names no boundaries takes all of them.
         boundaries = READINGS[name].boundaries
-        if boundary is not None and boundaries and boundary not in boundaries:
+        if boundaries and boundary not in (None, *boundaries):
             raise ProtocolError(
                 f"reading {name} takes boundary {' or '.join(boundaries)}, not {boundary}"
             )
+        default_boundary = next(iter(boundaries), "lcp")
         return cls(
             model=model,
             name=name,
-            boundary=boundary or next(iter(boundaries), "lcp"),
+            boundary=boundary or default_boundary,
             form=cast(ChoicePrompter, PROMPTERS[name]).form,
             encodings=Encodings(model.tokenizer, "default", READINGS[name].enclosed),
         )
@@ -265,13 +278,14 @@ class _TextReading:
         located = self.locate(null, group.continuations, group.policy(self.boundary))
         if self.boundary not in COUNTING or group.spaced:
             return located
-        compared = comparable(
-            [text.choice for text in after_context],
-            [text.choice for text in located],
-            self.model.tokenizer,
-        )
+        # Under these boundaries a token that straddles a context scores another text.
+        choices_after_context = [text.choice for text in after_context]
+        choices_after_null = [text.choice for text in located]
+        compared = comparable(choices_after_context, choices_after_null, self.model.tokenizer)
         kept = []
         for choice, text in zip(compared, located, strict=True):
-            prompt = None if choice.missing else text.prompt
+            prompt = text.prompt
+            if choice.missing:
+                prompt = None
             kept.append(_LocatedText(choice, prompt))
         return kept

@@ -17,9 +17,9 @@ from choicewise import evaluate, load_model
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
+from choicewise.extensions.sweep.sweep import SweepProgress
 from choicewise.protocols.shots import drawn_items
 from choicewise.results.summary import keep_summary
-from choicewise.running.progress import SweepProgress
 from choicewise.store.tables import read_blocks
 from choicewise.tokens.tokenizer import ByteTokenizer, vocabulary
 from choicewise.util.background import THRESHOLD, give_model_back, rare_collection

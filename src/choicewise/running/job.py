@@ -26,9 +26,8 @@ from pydantic import (
 )
 
 from choicewise.data.dataset import Columns, Dataset, columns_of, mapping_table, read_mapping
-from choicewise.data.files import read_toml
 from choicewise.data.open import dataset_name, open_dataset
-from choicewise.errors import DataError, MissingData, UsageError, did_you_mean, not_applicable
+from choicewise.errors import DataError, UsageError, did_you_mean, not_applicable
 from choicewise.models.kinds import DTYPES, model_kind, refusal
 from choicewise.models.load import load_model
 from choicewise.models.model import Model
@@ -63,7 +62,7 @@ from choicewise.running.fitting import (
 )
 from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
-from choicewise.util.files import SETTINGS, folder_name, read_text
+from choicewise.util.files import folder_name
 from choicewise.util.text import bytes_of, check_name, listed
 
 if TYPE_CHECKING:
@@ -321,26 +320,6 @@ class Job(Loading):
         """Return a copy with the columns that were guessed for ``data``."""
         choices = tuple(choice.as_read(data) for choice in self.data or ())
         return self.model_copy(update={"data": choices or None})
-
-
-def read_plan(path: Path) -> Job:
-    """Read a job from a file with the keys of docs/design/suites.md.
-
-    Paths in it are relative to the folder where the command runs.  Raises UsageError with the file,
-    the keys and all faults.
-    """
-    try:
-        table = read_toml(read_text(path, SETTINGS))
-    except OSError as error:
-        raise UsageError(
-            f"{path} can't be read: {error.strerror}; name the file of a plan"
-        ) from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
-    try:
-        return job_of({"models": None, **table})
-    except UsageError as error:
-        raise error.within(str(path)) from error
 
 
 def job_of(table: Mapping[str, Any]) -> Job:
@@ -893,57 +872,6 @@ def open_source(
         changes=fitted.notes,
         checked=measured or checked,
     )
-
-
-def open_all(
-    sources: Sequence[Source],
-    job: Job,
-    progress: Download | None = None,
-    measured: bool = True,
-    checked: bool = False,
-) -> tuple[dict[str, OpenedSource], dict[str, DataError]]:
-    """Open sources; return those that opened, and the errors of the others, by name."""
-    opened: dict[str, OpenedSource] = {}
-    failed: dict[str, DataError] = {}
-    for source in sources:
-        try:
-            opened[source.name] = open_source(source, job, progress, measured, checked)
-        except DataError as error:
-            failed[source.name] = error
-    return opened, failed
-
-
-def refuse(failed: Mapping[str, DataError], without_missing: bool = False) -> None:
-    """Raise the errors of the data of several benchmarks as one, if there are any.
-
-    ``without_missing``: True if data that are not found are no error.
-    """
-    missing = []
-    wrong = []
-    for error in failed.values():
-        if isinstance(error, MissingData):
-            missing.append(error)
-        else:
-            wrong.append(error)
-    if len(wrong) == 1:
-        raise wrong[0]
-    if wrong:
-        lines = []
-        for error in wrong:
-            lines.append(error.message)
-            lines += [f"  {problem}" for problem in error.problems]
-        raise DataError(f"the questions of {len(wrong)} benchmarks can't be used", lines)
-    if without_missing or not missing:
-        return
-    if len(missing) == 1:
-        raise missing[0]
-    names: list[str] = []
-    reasons: list[str] = []
-    for error in missing:
-        names += error.benchmarks
-        reasons += [error.message, *error.problems]
-    problems = list(dict.fromkeys(reasons))
-    raise MissingData(f"the data of {len(names)} benchmarks are missing", problems, names)
 
 
 def _of_benchmark(name: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:

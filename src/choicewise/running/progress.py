@@ -1,4 +1,4 @@
-"""Progress of runs: lines with a bar and the time left, from one run or from several at once."""
+"""Progress of a run: lines with a bar and the time left."""
 
 from __future__ import annotations
 
@@ -121,34 +121,6 @@ def duration(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes:.0f} min"
     return f"{minutes / 60:.1f} h"
-
-
-class SweepProgress:
-    """Add up the progress of runs, and report it out of ``total`` units of work."""
-
-    def __init__(self, report: Progress, total: int) -> None:
-        self._report = report
-        self._total = max(total, 1)
-        self._done: list[int] = []
-        self._lock = Lock()
-
-    def run(self, work: int) -> Progress:
-        """Add a run of ``work`` units, and return what it reports to.
-
-        If the run begins anew, nothing moves for a while.
-        """
-        with self._lock:
-            number = len(self._done)
-            self._done.append(0)
-
-        def progress(done: int, total: int) -> None:
-            units = int(work * done / total) if total else work
-            # One thread at a time, so that a later report never says less.
-            with self._lock:
-                self._done[number] = max(self._done[number], units)
-                self._report(sum(self._done), self._total)
-
-        return progress
 
 
 ENOUGH = 0.02

@@ -17,13 +17,14 @@ from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.board.queue import Asked
 from choicewise.extensions.interop.export import run_identity
+from choicewise.extensions.sweep.sweep import read_plan
 from choicewise.models.fake import HashModel
 from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection
 from choicewise.requests.blocks import list_sections, settle_sample
 from choicewise.results.rows import chosen_part
 from choicewise.results.run import Run
-from choicewise.running.job import job_of, read_plan
+from choicewise.running.job import job_of
 from choicewise.store.folder import read_manifest
 from tests.helpers.commands import choicewise
 from tests.helpers.mmlu_data import write_mmlu

@@ -14,13 +14,13 @@ from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageError
 from choicewise.extensions.sweep import sweep
 from choicewise.extensions.sweep.commands import INCOMPLETE
+from choicewise.extensions.sweep.sweep import SweepProgress, read_plan
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.page.study import read_study
 from choicewise.results.run import open_run
 from choicewise.results.sweep import one_run, run_folders
 from choicewise.running import job as job_module
-from choicewise.running.job import Source, Task, read_plan, sources_of
-from choicewise.running.progress import SweepProgress
+from choicewise.running.job import Source, Task, sources_of
 from choicewise.store.folder import read_manifest, read_sweep
 from tests.helpers.commands import choicewise
 from tests.helpers.messages import Gist

@@ -266,7 +266,8 @@ def sweep(
     if out is None:
         raise UsageError("--out is missing; name a folder for all runs")
     output.check()
-    from choicewise.running.job import job_of, read_plan
+    from choicewise.extensions.sweep.sweep import read_plan
+    from choicewise.running.job import job_of
 
     given = {"shots": options.shots_of(shots), "score": score, "panel": panel or None}
     given |= {**part.given, **part.data(*(data or ())), **loading.given}
@@ -341,7 +342,8 @@ def do_sweep(
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     """Print what a run would compute: of each of several benchmarks, and in all."""
     from choicewise.extensions.sweep.plan import plan, total
-    from choicewise.running.job import Task, open_all, refuse
+    from choicewise.extensions.sweep.sources import open_all, refuse
+    from choicewise.running.job import Task
 
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)
     refuse(failed, job.without_missing)

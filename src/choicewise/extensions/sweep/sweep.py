@@ -12,10 +12,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from choicewise import __version__
-from choicewise.errors import ChoicewiseError, MissingData, StoreError
+from choicewise.data.files import read_toml
+from choicewise.errors import ChoicewiseError, MissingData, StoreError, UsageError
+from choicewise.extensions.sweep.sources import open_all, refuse
 from choicewise.models.model import Model
 from choicewise.ports import Executor, ModelRuns, Watcher
 from choicewise.protocols.catalogue import Suite, suite, suite_names
@@ -34,17 +37,23 @@ from choicewise.running.job import (
     Source,
     Task,
     job_of,
-    open_all,
-    read_plan,
-    refuse,
     sources_of,
 )
-from choicewise.running.progress import Progress, SweepProgress
+from choicewise.running.progress import Progress
 from choicewise.running.work import how_asked
 from choicewise.store.folder import check_folder, is_sweep, read_manifest, read_sweep, write_sweep
 from choicewise.store.tables import unanswered_keys
 from choicewise.util.background import give_model_back
-from choicewise.util.files import PARTIAL, copy_of, disk_errors, folder_name, free_name, locked
+from choicewise.util.files import (
+    PARTIAL,
+    SETTINGS,
+    copy_of,
+    disk_errors,
+    folder_name,
+    free_name,
+    locked,
+    read_text,
+)
 from choicewise.util.text import check_name, listed
 
 if TYPE_CHECKING:
@@ -135,6 +144,26 @@ def sweep(
             raise
 
 
+def read_plan(path: Path) -> Job:
+    """Read a job from a file with the keys of docs/design/suites.md.
+
+    Paths in it are relative to the folder where the command runs.  Raises UsageError with the file,
+    the keys and all faults.
+    """
+    try:
+        table = read_toml(read_text(path, SETTINGS))
+    except OSError as error:
+        raise UsageError(
+            f"{path} can't be read: {error.strerror}; name the file of a plan"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
+    try:
+        return job_of({"models": None, **table})
+    except UsageError as error:
+        raise error.within(str(path)) from error
+
+
 def evaluate_all(
     plan: str | Path | Mapping[str, Any],
     out: str | Path,
@@ -166,6 +195,34 @@ def evaluate_all(
     return [
         open_run(Path(out) / cell.folder) for cell in record.cells if cell.folder not in missing
     ]
+
+
+class SweepProgress:
+    """Add up the progress of runs, and report it out of ``total`` units of work."""
+
+    def __init__(self, report: Progress, total: int) -> None:
+        self._report = report
+        self._total = max(total, 1)
+        self._done: list[int] = []
+        self._lock = Lock()
+
+    def run(self, work: int) -> Progress:
+        """Add a run of ``work`` units, and return what it reports to.
+
+        If the run begins anew, nothing moves for a while.
+        """
+        with self._lock:
+            number = len(self._done)
+            self._done.append(0)
+
+        def progress(done: int, total: int) -> None:
+            units = int(work * done / total) if total else work
+            # One thread at a time, so that a later report never says less.
+            with self._lock:
+                self._done[number] = max(self._done[number], units)
+                self._report(sum(self._done), self._total)
+
+        return progress
 
 
 @dataclass(kw_only=True)

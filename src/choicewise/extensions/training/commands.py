@@ -50,10 +50,11 @@ def requests(
     A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens
     (generated answers, masked models) are left out by name.
     """
+    from choicewise.extensions.sweep.sources import open_all, refuse
     from choicewise.extensions.training.bundles.bundle import ROWS
     from choicewise.extensions.training.bundles.write import write_bundle
     from choicewise.protocols.catalogue import in_chat
-    from choicewise.running.job import job_of, open_all, refuse
+    from choicewise.running.job import job_of
 
     given = {**part.given, **part.data(data), **tasks.given}
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), "score": score, **given})

@@ -69,6 +69,7 @@ BUILT_IN: Final = (
     "choicewise.models",
     "choicewise.extensions.sweep",
     "choicewise.extensions.endpoints",
+    "choicewise.extensions.charts",
     "choicewise.extensions.analyses",
     "choicewise.extensions.cluster",
     "choicewise.extensions.board",

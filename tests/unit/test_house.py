@@ -53,6 +53,7 @@ ROOMS = [
 EXTENSIONS = {
     "sweep": set[str](),
     "endpoints": set[str](),
+    "charts": set[str](),
     "analyses": set[str](),
     "cluster": {"sweep"},
     "training": {"sweep"},

@@ -41,7 +41,6 @@ COMMANDS: Final = {
     "page": KernelCommand(
         "page", "page", "Write a page that shows why the numbers differ, or a board."
     ),
-    "plot": KernelCommand("page", "plot", "Draw one chart of the page into a file."),
 }
 """The commands of the kernel. Those of extensions are additions to the port
 :class:`choicewise.ports.Command`.

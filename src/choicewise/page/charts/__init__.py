@@ -1,5 +1,5 @@
 """Charts as Vega-Lite specifications with their values: one file per kind that shares no code with
 others.
 
-``chart.py`` is what all kinds go by, and ``kinds.py`` lists them.
+``chart.py`` is what all kinds go by, and ``kinds.py`` draws the one that is named.
 """

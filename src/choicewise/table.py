@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from html import escape
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from choicewise.util.jsonio import json_value
 from choicewise.util.text import (
@@ -142,7 +142,7 @@ def without_columns(table: Table, names: Collection[str]) -> Table:
     )
 
 
-MOST: Final = 20
+MOST = 20
 """Rows of a table that a terminal shows unless the reader asks for all of them."""
 
 
@@ -200,7 +200,7 @@ def _probability(p: float) -> str:
     return f"{p:.3f}"
 
 
-KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
+KINDS: Mapping[str, Callable[[Any], str]] = {
     "text": safe,
     "excerpt": _excerpt,
     "names": _names,
@@ -230,7 +230,7 @@ KINDS: Final[Mapping[str, Callable[[Any], str]]] = {
 percent.
 """
 
-_TEXTS: Final = ("text", "excerpt", "names", "lines", "tally")
+_TEXTS = ("text", "excerpt", "names", "lines", "tally")
 
 
 def has_value(value: Any) -> bool:
@@ -348,19 +348,19 @@ def terminal(table: Table, most: int | None = MOST) -> Group:
     return Group(*parts)
 
 
-_WORD: Final = 30
+_WORD = 30
 """Columns of a terminal that a word takes if there is no room; a longer one goes on in the next
 line.
 """
 
 
-_LEAST: Final = 8
+_LEAST = 8
 """Columns of a terminal that a text has at least."""
 
-_GAP: Final = 2
+_GAP = 2
 """Columns of a terminal between two columns of a table."""
 
-_NAME: Final = 34
+_NAME = 34
 """Columns of a terminal that the name of a row takes at most in a table that is drawn in parts."""
 
 

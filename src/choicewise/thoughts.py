@@ -12,18 +12,18 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-TAGS: Final = {"<think>": "</think>", "◁think▷": "◁/think▷", "[THINK]": "[/THINK]"}
+TAGS = {"<think>": "</think>", "◁think▷": "◁/think▷", "[THINK]": "[/THINK]"}
 """Beginnings and ends of thoughts: of Qwen3, DeepSeek-R1 and most others; of Kimi; of Magistral."""
 
-ANALYSIS: Final = "<|channel|>analysis<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>"
 """The beginning of a thought of gpt-oss."""
 
-ENDS: Final = tuple(text.encode() for text in (*TAGS.values(), "<|channel|>final<|message|>"))
+ENDS = tuple(text.encode() for text in (*TAGS.values(), "<|channel|>final<|message|>"))
 """The ends of thoughts."""
 
-_CHANNELS: Final = (
+_CHANNELS = (
     "<|channel|>",
     "<|message|>",
     "<|start|>",
@@ -33,7 +33,7 @@ _CHANNELS: Final = (
     "<|constrain|>",
 )
 
-MARKS: Final = frozenset([*TAGS, *TAGS.values(), *_CHANNELS])
+MARKS = frozenset([*TAGS, *TAGS.values(), *_CHANNELS])
 """Texts that tokenizers may have as special tokens, which have no bytes but mark thoughts."""
 
 _SIGNS = (*TAGS, *TAGS.values(), _CHANNELS[0])

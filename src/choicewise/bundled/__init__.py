@@ -9,17 +9,16 @@
 """
 
 from pathlib import Path
-from typing import Final
 
-_HERE: Final = Path(__file__).parent
+_HERE = Path(__file__).parent
 
-BENCHMARK: Final = _HERE / "merrowick"
-COMMONS: Final = _HERE / "commons"
-DATASETS: Final = (BENCHMARK, COMMONS)
-MODELS: Final = tuple(sorted(path.parent for path in (_HERE / "models").glob("*/config.json")))
-PUBLISHED_MMLU: Final = _HERE / "published_mmlu.json"
+BENCHMARK = _HERE / "merrowick"
+COMMONS = _HERE / "commons"
+DATASETS = (BENCHMARK, COMMONS)
+MODELS = tuple(sorted(path.parent for path in (_HERE / "models").glob("*/config.json")))
+PUBLISHED_MMLU = _HERE / "published_mmlu.json"
 
-PREFIX: Final = "bundled:"
+PREFIX = "bundled:"
 """What the name of a bundled model or dataset begins with."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.cli.commands import Command
 from choicewise.cli.terminal import print_json, print_parts, tell
@@ -17,7 +17,7 @@ from choicewise.ports import Analysis, AnalysisOption, all_of, find
 if TYPE_CHECKING:
     from choicewise.cli import options
 
-CHOSEN: Final = "choicewise.analysis"
+CHOSEN = "choicewise.analysis"
 """The key of the chosen analysis in what a command's context holds."""
 
 

@@ -16,7 +16,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -40,14 +39,14 @@ from choicewise.records import FileRecord
 from choicewise.util.files import open_file, read_bytes
 from choicewise.util.jsonio import exact_json
 
-NAME: Final = "fetch.json"
+NAME = "fetch.json"
 """The file in a folder that says what was fetched into it."""
 
-PLACE: Final = "CHOICEWISE_DATA"
+PLACE = "CHOICEWISE_DATA"
 """The environment variable of the folder with one folder per benchmark, as of ``choicewise fetch``.
 """
 
-ANY: Final = "any"
+ANY = "any"
 """The benchmark of protocols that fit every dataset, and so name none."""
 
 _Splits = Mapping[str, Mapping[str, str]]

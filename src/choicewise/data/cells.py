@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from choicewise.data.dataset import GAP, Columns
 from choicewise.data.files import list_in, text
@@ -16,33 +16,31 @@ from choicewise.data.rows import LETTERS, split_choices
 from choicewise.errors import UnusableRow
 
 # Words of columns' names, those that say most first.
-QUESTION: Final = (
+QUESTION = (
     *("question", "query", "problem", "stem", "ask", "prompt", "goal", "sentence", "premise"),
     *("instruction", "input", "ctx", "text", "context", "q"),
 )
-_ANSWER: Final = (
+_ANSWER = (
     *("answer", "label", "gold", "correct", "target", "key", "solution", "right", "cop", "idx"),
     *("index", "choice", "option", "truth", "true"),
 )
-SUBJECT: Final = ("subject", "category", "topic", "area", "domain", "task", "subset")
-ID: Final = ("id", "uid", "qid", "guid", "uuid", "number")
-_CHOICES: Final = (
-    *("choices", "options", "endings", "answers", "candidates", "alternatives", "targets"),
-)
+SUBJECT = ("subject", "category", "topic", "area", "domain", "task", "subset")
+ID = ("id", "uid", "qid", "guid", "uuid", "number")
+_CHOICES = (*("choices", "options", "endings", "answers", "candidates", "alternatives", "targets"),)
 
-_RIGHT: Final = frozenset(("correct", "right", "good", "true", "gold"))
-_BAD: Final = WRONG | {"bad"}
-_LISTS: Final = SEVERAL | {"answers", "distractors", "foils", "decoys"}
-_REMARKS: Final = frozenset(
+_RIGHT = frozenset(("correct", "right", "good", "true", "gold"))
+_BAD = WRONG | {"bad"}
+_LISTS = SEVERAL | {"answers", "distractors", "foils", "decoys"}
+_REMARKS = frozenset(
     ("explanation", "rationale", "reason", "reasoning", "feedback", "source", "comment", "note")
 )
 
 # Signs that part choices in one cell and occur in no choice.
-_SEPARATORS: Final = ("|", "\n", "\t", ";", "；", "、")
+_SEPARATORS = ("|", "\n", "\t", ";", "；", "、")
 # Signs that part choices, and may occur in one; a longer one comes before those that it begins
 # with.
-COMMAS: Final = (" , ", ", ", ",", "，", "،", "/")
-_LONGEST_LABEL: Final = 3  # characters of a label such as (A)
+COMMAS = (" , ", ", ", ",", "，", "،", "/")
+_LONGEST_LABEL = 3  # characters of a label such as (A)
 
 
 @dataclass(frozen=True)

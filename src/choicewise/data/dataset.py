@@ -11,7 +11,7 @@ from html import escape
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +33,19 @@ from choicewise.util.files import SETTINGS, read_text
 from choicewise.util.jsonio import exact_json, lines_digest
 from choicewise.util.text import listed
 
-GAP: Final = "..."
+GAP = "..."
 """What a proposed mapping holds where a person has to decide."""
 
-RESERVED: Final = ("question", "options", "subject")
+RESERVED = ("question", "options", "subject")
 """Names with a meaning in a protocol's templates; another column of such a name is renamed."""
 
-COLUMNS: Final = pa.schema(
+COLUMNS = pa.schema(
     [ITEMS.field(name) for name in ("item", "subject", "question", "choices", "gold", "fields")]
 )
 """What an item fills of the table ``items`` of a run folder."""
 
-CHUNK: Final = 2048  # items that are Python values at a time while all of them are gone through
-_ANSWER_IS: Final = ("any", "label", "index", "number", "text", "flags")
+CHUNK = 2048  # items that are Python values at a time while all of them are gone through
+_ANSWER_IS = ("any", "label", "index", "number", "text", "flags")
 _Positions = range | npt.NDArray[np.int64]
 
 
@@ -186,7 +186,7 @@ def read_mapping(path: Path) -> Columns:
 
 
 # Annotation of a field of `Columns` → what a TOML file has to hold there.
-_KINDS: Final = {
+_KINDS = {
     "str": "a text",
     "str | None": "a text",
     "str | tuple[str, ...] | None": "a text or a list of texts",

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from choicewise.data.files import Number, Row, spell, text
 from choicewise.data.items import PEOPLE, SHARES_ROUNDED, Item
@@ -23,28 +23,28 @@ from choicewise.errors import NoAnswer, UnusableRow
 from choicewise.questions import TypedQuestion
 from choicewise.util.jsonio import exact_json
 
-KINDS: Final = ("choice", "noul", "score")
+KINDS = ("choice", "noul", "score")
 """Types of question: one of several options, yes or no, one of several levels in their order."""
 
-KIND: Final = "decision_kind"
+KIND = "decision_kind"
 """The field of an item with its type."""
 
-STATE: Final = "decision_state"
+STATE = "decision_state"
 """The field with the state as JSON, a string in quotes."""
 
-DESCRIPTIONS: Final = "decision_descriptions"
+DESCRIPTIONS = "decision_descriptions"
 """The field with a JSON list of a description, or null, for each choice."""
 
-CASE: Final = "decision_case"
+CASE = "decision_case"
 """The field with the other questions about the state, as a JSON list of them as in the data."""
 
-NOUL: Final = {"yes": "true", "no": "false"}
+NOUL = {"yes": "true", "no": "false"}
 """The choices of a yes-or-no question, in the order of every server → what data calls them."""
 
-_NOUL_LABELS: Final = {"true": 0, "yes": 0, "false": 1, "no": 1}
-_CASE_COLUMNS: Final = ("questions", "gold")
-_LINE_COLUMNS: Final = ("question", "expected")
-_USED: Final = ("id", "state", "group", *_LINE_COLUMNS)
+_NOUL_LABELS = {"true": 0, "yes": 0, "false": 1, "no": 1}
+_CASE_COLUMNS = ("questions", "gold")
+_LINE_COLUMNS = ("question", "expected")
+_USED = ("id", "state", "group", *_LINE_COLUMNS)
 
 
 def kind_of(item: Item) -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from choicewise.errors import DataError, UnusableRow
 from choicewise.util.files import TABLE, open_file
@@ -26,26 +26,26 @@ Value = TypeVar("Value")
 Row = dict[str, Any]
 """A row by the names of its columns."""
 
-LONGEST: Final = 200_000  # characters of a Python literal: a hundred times RACE's
+LONGEST = 200_000  # characters of a Python literal: a hundred times RACE's
 # Bytes of a line; a row of the longest published contexts has 5,000,000.
-LONGEST_LINE: Final = 16_000_000
-_INTEGER: Final = re.compile("0|-?[1-9][0-9]*")
+LONGEST_LINE = 16_000_000
+_INTEGER = re.compile("0|-?[1-9][0-9]*")
 # How files begin that gzip, zip and zstd wrote.
-_PACKED: Final = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
+_PACKED = (b"\x1f\x8b", b"PK\x03", b"\x28\xb5\x2f")
 # Bytes of a column that are read at a time; else whole columns of a million rows are.
-_BUFFER: Final = 1 << 18
-_PARQUET_CHUNK: Final = 2048  # rows that are Python values at a time
-_DATA_AT_ONCE: Final = 250_000_000  # bytes that a Parquet file of some megabytes may take in memory
-_QUOTED: Final = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
-_NEXT: Final = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
-_CSV_CHUNK: Final = 1000  # rows that are read at a time
-_SHEETS: Final = (".csv", ".tsv")  # how files end that spreadsheets show
+_BUFFER = 1 << 18
+_PARQUET_CHUNK = 2048  # rows that are Python values at a time
+_DATA_AT_ONCE = 250_000_000  # bytes that a Parquet file of some megabytes may take in memory
+_QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_NEXT = re.compile(rf"\s*({_QUOTED})\s*(,|\Z)")
+_CSV_CHUNK = 1000  # rows that are read at a time
+_SHEETS = (".csv", ".tsv")  # how files end that spreadsheets show
 # Signs between the cells of a sheet; the first if several part a header into as many.
-_DELIMITERS: Final = ",;\t"
-_SEPARATOR_LINE: Final = re.compile(r"sep=[,;\t]\r?\n")  # which Excel writes above the header
-_HEADER_LINES: Final = 50  # lines that a header may go over
-_FIRST_LIST: Final = re.compile(r'"([^"\\]+)"\s*:\s*\[\s*\{')
-_PEEKED: Final = 1 << 16  # characters in which the first list of a JSON file is looked for
+_DELIMITERS = ",;\t"
+_SEPARATOR_LINE = re.compile(r"sep=[,;\t]\r?\n")  # which Excel writes above the header
+_HEADER_LINES = 50  # lines that a header may go over
+_FIRST_LIST = re.compile(r'"([^"\\]+)"\s*:\s*\[\s*\{')
+_PEEKED = 1 << 16  # characters in which the first list of a JSON file is looked for
 
 
 class Number(str):
@@ -414,8 +414,8 @@ def read_toml(text: str) -> dict[str, Any]:
 
 # A key of TOML, before its value or as the name of a table, with more parts than tables may be
 # nested.
-_KEY_PART: Final = rf"(?:[\w-]+|{_QUOTED})"
-_DEEP_KEY: Final = re.compile(
+_KEY_PART = rf"(?:[\w-]+|{_QUOTED})"
+_DEEP_KEY = re.compile(
     rf"^[ \t\[]*(?:{_KEY_PART}[ \t]*\.[ \t]*){{{DEEPEST},}}{_KEY_PART}[ \t]*[=\]]", re.MULTILINE
 )
 
@@ -504,8 +504,8 @@ _decoder = partial(
     parse_float=Number,
     parse_constant=_refuse_constant,
 )
-_JSON_TEXT: Final = _decoder()
-_ROW: Final = _decoder(object_pairs_hook=_refuse_repeated_keys)
+_JSON_TEXT = _decoder()
+_ROW = _decoder(object_pairs_hook=_refuse_repeated_keys)
 
 
 def _row(line: str) -> Row | UnusableRow:
@@ -538,7 +538,7 @@ def json_rows(path: Path) -> Iterator[Row | UnusableRow]:
             yield _row(line)
 
 
-ROW_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]]] = {
+ROW_READERS: Mapping[str, Callable[[Path], Iterator[Row | UnusableRow]]] = {
     ".jsonl": json_rows,
     **dict.fromkeys(_SHEETS, csv_rows),
     ".parquet": parquet_rows,

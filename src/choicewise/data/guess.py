@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.data.cells import (
     COMMAS,
@@ -33,29 +33,25 @@ from choicewise.data.rows import (
 from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow
 from choicewise.util.jsonio import exact_json
 
-SAMPLE: Final = 200  # rows that a proposal is tried on
-_TRIED: Final = 200  # combinations of columns that are tried
-_MOSTLY: Final = 0.9  # share of the rows that a proposal fits
+SAMPLE = 200  # rows that a proposal is tried on
+_TRIED = 200  # combinations of columns that are tried
+_MOSTLY = 0.9  # share of the rows that a proposal fits
 
-_COPY: Final = "save this as mapping.toml and edit it:"
-_ADD: Final = "add it to the choices if it is one"
-_FEWER: Final = (
-    "# drop_empty: empty cells at the end of a row are no choices; check that no text was lost"
-)
-_FROM_0_OR_1: Final = (
+_COPY = "save this as mapping.toml and edit it:"
+_ADD = "add it to the choices if it is one"
+_FEWER = "# drop_empty: empty cells at the end of a row are no choices; check that no text was lost"
+_FROM_0_OR_1 = (
     '# no answer is 0: replace ... by "number" if they count from 1, by "index" if from 0'
 )
-_ONE_CHOICE: Final = (
-    "# or, if each cell is one choice, delete the line and name the column in a list"
-)
+_ONE_CHOICE = "# or, if each cell is one choice, delete the line and name the column in a list"
 
-_LOWER: Final = tuple(LETTERS.lower())
-_ENCLOSED: Final = tuple(f"({letter})" for letter in LETTERS)
-_DOTTED: Final = tuple(f"{letter}." for letter in LETTERS)
+_LOWER = tuple(LETTERS.lower())
+_ENCLOSED = tuple(f"({letter})" for letter in LETTERS)
+_DOTTED = tuple(f"{letter}." for letter in LETTERS)
 # Signs at which a guess may part a cell into choices; all others may occur in a choice.
-_SURE_SEPARATORS: Final = ("|", ";")
+_SURE_SEPARATORS = ("|", ";")
 # Answers of two kinds, in the order in which an index of 0 or 1 would count them.
-_TRUTHS: Final = (("false", "true"), ("no", "yes"))
+_TRUTHS = (("false", "true"), ("no", "yes"))
 
 _Row = Mapping[str, Any]
 
@@ -504,7 +500,7 @@ def subject_note(file: Path, columns: Columns) -> str:
     )
 
 
-_COUNTING: Final = {"index": "index from 0", "number": "number from 1"}
+_COUNTING = {"index": "index from 0", "number": "number from 1"}
 
 
 def reading_line(file: Path, columns: Columns) -> str:

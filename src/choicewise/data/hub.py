@@ -19,22 +19,22 @@ from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from choicewise.errors import ChoicewiseError, DataError, ModelError, install_line
 from choicewise.util.background import in_time
 
 # Seconds for which an answer holds: a notebook outlives a network that is down.
-REMEMBERED: Final = 60.0
+REMEMBERED = 60.0
 _answers: dict[str, tuple[float, str]] = {}  # endpoint → when it was tried, why it is silent
 Result = TypeVar("Result")
 # Loggers that name addresses, which may be signed.
-_LOGS: Final = ("huggingface_hub", "httpx2", "httpcore2")
-_TRIES: Final = 4  # of a request that the Hub was too busy to answer
-_BUSY: Final = (429, 500, 502, 503, 504)  # statuses of a server that may answer later
-PATIENCE: Final = 60  # seconds that a server may ask to wait
-_CARRY: Final = "copy the cache (HF_HOME) from a machine that has it"
+_LOGS = ("huggingface_hub", "httpx2", "httpcore2")
+_TRIES = 4  # of a request that the Hub was too busy to answer
+_BUSY = (429, 500, 502, 503, 504)  # statuses of a server that may answer later
+PATIENCE = 60  # seconds that a server may ask to wait
+_CARRY = "copy the cache (HF_HOME) from a machine that has it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ _PAGE = re.compile(
     re.ASCII,
 )
 # Parts of a page's address before a revision.
-_BEFORE_REVISION: Final = ("tree", "blob", "resolve", "commit")
+_BEFORE_REVISION = ("tree", "blob", "resolve", "commit")
 
 
 def refuse_page(text: str, kind: Kind) -> None:
@@ -415,7 +415,7 @@ def _refused(status: int, endpoint: str) -> str:
 
 
 # No network, a name that nobody resolves, a connection that is refused: what is known at once.
-REFUSED: Final = "can't be reached"
+REFUSED = "can't be reached"
 
 
 def _broken(error: Exception, endpoint: str, kind: Kind) -> str:
@@ -535,14 +535,14 @@ def _bars_for(name: str, total: int, progress: Download) -> type[_Silent]:
     return Bar
 
 
-MODEL: Final = Kind(
+MODEL = Kind(
     name="model",
     path="",
     error=ModelError,
     has_index=True,
     first="there is no folder of that name here, and ",
 )
-DATASET: Final = Kind(
+DATASET = Kind(
     name="dataset",
     path="datasets/",
     error=DataError,
@@ -550,4 +550,4 @@ DATASET: Final = Kind(
     first="there is no file or folder of that name here, and ",
 )
 # The dataset of a benchmark is looked for nowhere else.
-BENCHMARK: Final = replace(DATASET, first="")
+BENCHMARK = replace(DATASET, first="")

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from choicewise.errors import DataError, NoAnswer, UnusableRow, UsageError
 from choicewise.records import SkippedRow
 from choicewise.util.text import listed
 
-_LISTED: Final = 24  # problems that an error lists; it counts the others
-_NAMED: Final = 3  # groups of rows with the same content that are named
-_OFTEN: Final = 10  # of so many questions one with a choice twice is no slip
+_LISTED = 24  # problems that an error lists; it counts the others
+_NAMED = 3  # groups of rows with the same content that are named
+_OFTEN = 10  # of so many questions one with a choice twice is no slip
 
 
 class IntakeRow(NamedTuple):

@@ -12,29 +12,29 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.errors import DataError, UnusableRow
 from choicewise.util.jsonio import read_json
 from choicewise.util.text import has_half_character
 
-_NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 # Stands among the names of fields for a blank in the question that the choices fill, as in
 # WinoGrande.
-BLANK: Final = "_"
+BLANK = "_"
 _BLANK = re.compile(r"(?<!\w)_+(?!\w)")
-_MANY: Final = 1000  # values whose difference shows that they are names of the items
+_MANY = 1000  # values whose difference shows that they are names of the items
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 # The further field of an item whose first choice, the best answer, comes after a wrong one in its
 # file.
-BEST_AFTER_WRONG: Final = "best_after_wrong"
+BEST_AFTER_WRONG = "best_after_wrong"
 # The field with how many people chose each choice, or their shares: a JSON list in the order of
 # the choices.
-PEOPLE: Final = "human_counts"
-MOST_PEOPLE: Final = 10**12  # who may choose a choice
-SHARES_ROUNDED: Final = 1e-3 + 1e-9  # by which the shares of people may miss a sum of 1
+PEOPLE = "human_counts"
+MOST_PEOPLE = 10**12  # who may choose a choice
+SHARES_ROUNDED = 1e-3 + 1e-9  # by which the shares of people may miss a sum of 1
 
 # Category → its subcategories → their subjects, in the order in which reports print them.
 Categories = Mapping[str, Mapping[str, Sequence[str]]]
@@ -163,7 +163,7 @@ def _is_text(value: str) -> bool:
 
 
 # Last words of names under which data says something about a question, and not what is asked.
-_METADATA: Final = frozenset(
+_METADATA = frozenset(
     """
     id ids uid guid idx ind index number hash source url link license author category categories
     subcategory topic subject field domain type kind task dataset split version lang language

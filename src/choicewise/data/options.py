@@ -5,24 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.data.files import Number, list_in, value_at
 from choicewise.errors import UnusableRow
 
-_MEMBER: Final = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
-_WORD: Final = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MEMBER = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 # Choices up to which a letter after a name is that of a choice, whatever other letters there are.
-FEW: Final = 10
-_LEVELS: Final = 4  # of nested lists and tables in which columns and options are looked for
-_ONE: Final = frozenset(
-    ("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol")
-)
-SEVERAL: Final = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
-WRONG: Final = frozenset(
+FEW = 10
+_LEVELS = 4  # of nested lists and tables in which columns and options are looked for
+_ONE = frozenset(("option", "choice", "answer", "ending", "candidate", "alternative", "opt", "sol"))
+SEVERAL = frozenset(("options", "choices", "endings", "candidates", "alternatives"))
+WRONG = frozenset(
     ("wrong", "incorrect", "false", "distractor", "distractors", "foil", "foils", "decoy", "decoys")
 )
-_FURTHER: Final = frozenset(
+_FURTHER = frozenset(
     ("extra", "other", "additional", "further", "all", "third", "fourth", "fifth", "sixth")
 )
 

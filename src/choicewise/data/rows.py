@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from random import Random
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import (
@@ -32,13 +32,13 @@ from choicewise.util.jsonio import exact_json
 from choicewise.util.text import shortened
 
 # How an answer may be spelled; if several fit every row of a file, they mean the same.
-_KINDS: Final = ("label", "index", "text")
+_KINDS = ("label", "index", "text")
 # How an answer counts the choices → the number of the first choice; a number has to be declared.
-_COUNTED: Final = {"index": 0, "number": 1}
+_COUNTED = {"index": 0, "number": 1}
 # Cells of an answer that is not published: in text columns, and in those of indices.
-_NONE: Final = ("", "-1")
+_NONE = ("", "-1")
 
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _labelled = partial(Columns, answer="answerKey", answer_is="label")
 _indexed = partial(Columns, answer="label", answer_is="index")
 
@@ -148,7 +148,7 @@ class Answer(NamedTuple):
         return index
 
 
-_FLAGS: Final = {"true": "1", "false": "0"}
+_FLAGS = {"true": "1", "false": "0"}
 
 
 def _answer_text(cell: object) -> str:
@@ -165,8 +165,8 @@ def _answer_text(cell: object) -> str:
     return text(cell, "of the answer")
 
 
-_DECIMAL: Final = re.compile(r"([0-9]+)\.0+")
-_LETTER_FIRST: Final = re.compile(r"(option|choice|answer)?\W*(?P<letter>[A-Z])\b", re.IGNORECASE)
+_DECIMAL = re.compile(r"([0-9]+)\.0+")
+_LETTER_FIRST = re.compile(r"(option|choice|answer)?\W*(?P<letter>[A-Z])\b", re.IGNORECASE)
 
 
 def _remedy(answer: str, names: Sequence[str]) -> str:
@@ -326,7 +326,7 @@ class CountingOpen(DataError):
 
 # Of so many answers that are no 0, an index is no longer taken to count from 0: of four choices
 # they do so once in ten times.
-DOUBTFUL: Final = 8
+DOUBTFUL = 8
 
 
 class AnswerReader:
@@ -560,7 +560,7 @@ def has_column(row: Mapping[str, Any], path: str) -> bool:
 
 # The first shape with all its columns in the file is used, so that a shape comes before those whose
 # columns it includes.
-SHAPES: Final[Mapping[str, Shape]] = {
+SHAPES: Mapping[str, Shape] = {
     # allenai.org/data/arc as released, then the fields of allenai/openbookqa, allenai/ai2_arc,
     # tau/commonsense_qa
     "ARC, original": Shape(_labelled("question.stem", "question.choices")),
@@ -716,7 +716,7 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
 
 
 # A mapping that neither drops nor parts a text.
-_AS_STORED: Final = Columns(target="")
+_AS_STORED = Columns(target="")
 
 
 def _texts(
@@ -764,7 +764,7 @@ def _cells_and_labels(cell: object, column: str) -> tuple[list[object], list[obj
 
 
 # How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``.
-_LETTERED: Final = re.compile(r"\(?(?P<letter>[A-Za-z])\s?[).:]\s*")
+_LETTERED = re.compile(r"\(?(?P<letter>[A-Za-z])\s?[).:]\s*")
 
 
 def lettered(choices: Sequence[str]) -> list[str] | None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.data.dataset import Columns
 from choicewise.data.files import ROW_READERS, text, value_at
@@ -22,7 +22,7 @@ from choicewise.data.rows import recognise
 from choicewise.errors import DataError, UnusableRow, first_lines
 
 # A split's name in file names → the one it has in a dataset.
-SPLITS: Final = {
+SPLITS = {
     "test": "test",
     "dev": "dev",
     "val": "validation",
@@ -34,7 +34,7 @@ SPLITS: Final = {
 Files = dict[str, list[Path]]
 """Split → its files, in order."""
 
-DEFAULT: Final = "default"
+DEFAULT = "default"
 """How the Hub calls a configuration without a name."""
 
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(-[0-9a-f]{16})?")
@@ -42,13 +42,13 @@ _SPLIT_WORD = re.compile(rf"(?:^|[^A-Za-z0-9])({'|'.join(SPLITS)})(?![A-Za-z0-9]
 # How the Hub names the Parquet files into which it converts a split.
 _CONVERTED = re.compile(r"\d{4,}")
 # Parts of a pattern that stand for other text.
-_PIECES: Final = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})")
-_LISTED: Final = 12  # sub-folders that an error names
+_PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{subject\})")
+_LISTED = 12  # sub-folders that an error names
 
 # So many sub-folders with the same columns are subjects, though neither their rows nor their names
 # say so: datasets on the Hub have at most ten configurations that are no subjects, with the same
 # columns (WinoGrande has six).
-FEWEST: Final = 11
+FEWEST = 11
 
 
 def sibling_files(file: Path) -> tuple[str, Files]:

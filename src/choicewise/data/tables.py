@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.decisions import decision_drafts, is_decisions
@@ -36,9 +36,9 @@ from choicewise.data.rows import (
 from choicewise.data.splits import SPLITS, converted_files
 from choicewise.errors import DataError, UnknownShape, UnusableRow
 
-_FOLDERS: Final = ("dev", "val", "test")
-_FEWEST_COLUMNS: Final = 4  # of a question with two choices
-_LARGEST_SAMPLE: Final = 2000  # rows that a mapping is tried on within a second or two
+_FOLDERS = ("dev", "val", "test")
+_FEWEST_COLUMNS = 4  # of a question with two choices
+_LARGEST_SAMPLE = 2000  # rows that a mapping is tried on within a second or two
 
 
 def is_mmlu(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from choicewise.errors import not_applicable
 from choicewise.ports import ModelKind, find
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # an option is refused before anything is loaded
     from choicewise.records import Manifest
 
 
-DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16"}
+DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 """Short names of dtypes, which mean the long ones everywhere."""
 
 

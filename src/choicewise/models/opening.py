@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.bundled import MODELS, PREFIX, bundled_folder
 from choicewise.data.hub import MODEL, Download, HubName, Snapshot, hub_name, open_snapshot
@@ -19,9 +19,9 @@ from choicewise.ports import Loading, ModelFile, find
 if TYPE_CHECKING:
     from choicewise.models.local.folder_model import FolderModel
 
-_WEIGHTS: Final = "model.safetensors"
-INDEX: Final = "model.safetensors.index.json"
-_ALONE: Final = {
+_WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_ALONE = {
     "openai-community": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "openai-gpt"),
     "distilbert": (
         "distilgpt2",
@@ -40,7 +40,7 @@ _ALONE: Final = {
 }
 """Organisation on the Hub → its models that people know by a name without it."""
 
-_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
 
 
 def open_local(name: str, loading: Loading) -> Model:

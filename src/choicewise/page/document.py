@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise import __version__
 from choicewise.errors import UsageError
@@ -52,21 +52,21 @@ from choicewise.util.files import disk_errors, new_folder, write_text
 from choicewise.util.jsonio import page_json
 from choicewise.util.text import counted, quoted, shortened
 
-ROOM: Final = 1_500_000
+ROOM = 1_500_000
 """Characters that items in full may take inside the page."""
 
-_PART: Final = re.compile(r"\d+-\d+\.json")
+_PART = re.compile(r"\d+-\d+\.json")
 """Name of a file of items beside a page."""
 
-_COMMENT: Final = re.compile(r"^\s*//.*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 
-_SCRIPTS: Final = tuple(
+_SCRIPTS = tuple(
     "dom.js state.js charts.js overview.js strip.js ladder.js order.js pairs.js item.js items.js "
     "protocol.js".split()
 )
 """Our modules, which share one scope, in the order in which they are joined."""
 
-_SPECS: Final[Mapping[str, Spec]] = {
+_SPECS: Mapping[str, Spec] = {
     "strip": strip.spec,
     "ladder": lanes.ladder_spec,
     "effects": lanes.effects_spec,
@@ -76,7 +76,7 @@ _SPECS: Final[Mapping[str, Spec]] = {
 }
 """The charts of a page."""
 
-_CAPTIONS: Final[Mapping[str, Callable[[Sequence[Record]], str]]] = {
+_CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "strip": strip.caption,
     "ladder": lanes.ladder_caption,
     "effects": lanes.effects_caption,

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError, install_line
 from choicewise.page.charts.chart import Chart
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 _STATIC = Path(__file__).parent / "static"
 
-LONG: Final = 100_000
+LONG = 100_000
 """Characters from which on data are compressed: they repeat themselves a lot."""
 
-WIDE: Final = 960
+WIDE = 960
 """Pixels of drawings for wide screens; the page shows them as wide as its column."""
 
-_SLIM: Final = 400
+_SLIM = 400
 """Pixels of drawings for narrow screens."""
 
-SCROLLS: Final = _SLIM + 20
+SCROLLS = _SLIM + 20
 """Width in pixels above which a slim chart scrolls; narrow screens have some room beside it."""
 
-_BARE: Final = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
+_BARE = re.compile(r' role="graphics-symbol" aria-roledescription="[a-z]+ mark container"')
 """What groups of marks have that say nothing themselves: a screen reader would come to an image
 without words.
 """
 
-_SIZED: Final = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
+_SIZED = re.compile(r'^<svg [^>]*?\bwidth="([\d.]+)"')
 
 
 def lacking_libraries() -> list[str]:

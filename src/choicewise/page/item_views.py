@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from choicewise.util.text import (
     shown_line,
 )
 
-MEANINGS: Final = {
+MEANINGS = {
     "missing": (
         "items could not be scored",
         "The score is a mean over the others; the reasons are below. Compare it only over shared "
@@ -105,7 +105,7 @@ MEANINGS: Final = {
 }
 """Count of a row → what it counts, and what it means for the number."""
 
-ADVICE: Final = {
+ADVICE = {
     "served-model": "Find out what was loaded when, and run it again into a new folder.",
     "positive": (
         "Distrust the log or the server: they are no probabilities. Check it with choicewise check."
@@ -152,33 +152,33 @@ ADVICE: Final = {
 """Warning → what to do about it."""
 
 
-_SHOWN_AS_SERIOUS: Final = (*SERIOUS, "missing", "lossy", "unknown")
+_SHOWN_AS_SERIOUS = (*SERIOUS, "missing", "lossy", "unknown")
 """Warnings and counts that a page marks as serious."""
 
-FEW: Final = 1_000
+FEW = 1_000
 """Items of all runs together that are explained without thinking of blocks."""
 
-_EXPLAINED: Final = 600
+_EXPLAINED = 600
 """Items of all runs together that are explained inside a page at most."""
 
-_BATCH: Final = 100
+_BATCH = 100
 """Items that are read together, and that are in one part of the page or beside it."""
 
-_SUBJECTS: Final = 6
+_SUBJECTS = 6
 """Subjects of the items in full inside a page with many items: each subject lies in blocks of its
 own.
 """
 
-LONGEST: Final = 20_000
+LONGEST = 20_000
 """Characters of one text that a page shows; of a longer one it says how much is left out."""
 
-_MOST_TOKENS: Final = 200
+_MOST_TOKENS = 200
 """Tokens of one continuation that a page shows."""
 
-_QUESTION: Final = 72
+_QUESTION = 72
 """Characters of a question in the index."""
 
-_NO_TEXT: Final = "(the log has no text of it)"
+_NO_TEXT = "(the log has no text of it)"
 """What stands for a continuation of another tool's log that has none."""
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from choicewise.page.study import ShownRun, Study
 from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
@@ -21,17 +21,17 @@ from choicewise.results.number import Number
 from choicewise.table import Column, Span, Table, as_html
 from choicewise.util.text import listed, percent, sentence
 
-MOST_WORDS: Final = 20
+MOST_WORDS = 20
 """Words of a title at most."""
 
-_LAST_COLUMNS: Final = (
+_LAST_COLUMNS = (
     Column("lowest", "share", heading="lowest – highest"),
     Column("highest", "share", joined=" – "),
     Column("rank", "ranks", heading="rank range\nfirst column", optional=True),
 )
 """Columns behind those of protocols."""
 
-_MERGED: Final = (LETTER_FAMILIES, TEXT_FAMILIES)
+_MERGED = (LETTER_FAMILIES, TEXT_FAMILIES)
 """Families that share a column."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import ChoicewiseError, ProtocolError
 from choicewise.models.kinds import answering_kind, model_kind
@@ -26,7 +26,7 @@ from choicewise.running.job import split_tasks
 from choicewise.util.jsonio import exact_json
 from choicewise.util.text import command_line
 
-_MAPPING: Final = "mapping.toml"
+_MAPPING = "mapping.toml"
 """Name of the file if a plan or a call had the mapping itself."""
 
 

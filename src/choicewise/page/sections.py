@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes
@@ -41,10 +41,10 @@ from choicewise.running.front import climb
 from choicewise.table import Column, Span, Table
 from choicewise.util.text import counted, listed, percent, points, shortened, shown
 
-MOST_COLUMNS: Final = 12
+MOST_COLUMNS = 12
 """Protocols that a chart of several models shows unless the reader asks for all of them."""
 
-STEP_COLUMNS: Final = (
+STEP_COLUMNS = (
     ("what changes", "breaks"),
     ("points", "number"),
     ("gained, lost", "number"),
@@ -55,7 +55,7 @@ STEP_COLUMNS: Final = (
 """Headings and classes of the table of a ladder."""
 
 
-_RANGE_COLUMNS: Final = (
+_RANGE_COLUMNS = (
     Column("model"),
     Column("median rank", "tokens"),
     Column("ranks", "ranks"),
@@ -66,7 +66,7 @@ _RANGE_COLUMNS: Final = (
 )
 """Columns of the ranks of each model."""
 
-_PAIR_COLUMNS: Final = (
+_PAIR_COLUMNS = (
     Column("protocol"),
     Column("difference", "difference", heading="A − B"),
     Column("ci_low", "difference", heading="95 % interval"),
@@ -80,7 +80,7 @@ _PAIR_COLUMNS: Final = (
 )
 """Columns of A against B under every protocol."""
 
-_EFFECT_COLUMNS: Final = (
+_EFFECT_COLUMNS = (
     Column("axis"),
     Column("mean change", "difference"),
     Column("sd", "share", joined=" ± "),
@@ -92,7 +92,7 @@ _EFFECT_COLUMNS: Final = (
 )
 """Columns of the effects of axes."""
 
-_NUMBER_COLUMNS: Final = (
+_NUMBER_COLUMNS = (
     Column("protocol"),
     Column("family"),
     Column("%", "share"),

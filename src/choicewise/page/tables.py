@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from choicewise.table import Table, cell_texts, heading, is_text, notes_below, visible_columns
 
-_CLASSES: Final = {
+_CLASSES = {
     "warnings": "breaks",
     "most common change": "breaks",
     "ids": "code",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from choicewise.data.decisions import CASE, DESCRIPTIONS, KIND, STATE, kind_of
 from choicewise.data.items import Item, draw_hash
@@ -20,7 +20,7 @@ from choicewise.util.jsonio import compact_json, exact_json
 Order = tuple[int, ...]
 """For every position the choice whose label counts there."""
 
-NONE_OF_THESE: Final = "None of these"
+NONE_OF_THESE = "None of these"
 """The option that ``none-added`` appends; it is never right."""
 
 
@@ -167,11 +167,11 @@ def _batched(item: Item) -> Item | None:
     return item if item.fields.get(CASE, "[]") != "[]" else None
 
 
-_CHOICE: Final = ("choice",)
-_NOUL: Final = ("noul",)
-_LISTED: Final = ("choice", "score")
-_ALL: Final = ("choice", "noul", "score")
-MOST_TURNS: Final = 9
+_CHOICE = ("choice",)
+_NOUL = ("noul",)
+_LISTED = ("choice", "score")
+_ALL = ("choice", "noul", "score")
+MOST_TURNS = 9
 
 CHANGES: Mapping[str, Change] = {
     "reversed": Change(kinds=_LISTED, order=_reversed),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-HARNESS: Final = "LM Evaluation Harness"
+HARNESS = "LM Evaluation Harness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class ScoreName:
     description: str
 
 
-SCORE_NAMES: Final[Mapping[str, ScoreName]] = {
+SCORE_NAMES: Mapping[str, ScoreName] = {
     "acc": ScoreName("sum", HARNESS, "log-likelihood of the choice"),
     "acc_norm": ScoreName(
         "char_mean_bare", HARNESS, "log-likelihood by character, without the space before it"
@@ -44,5 +43,5 @@ SCORE_NAMES: Final[Mapping[str, ScoreName]] = {
 }
 """Names of scores that are the same in every protocol; a name that an entry declares goes first."""
 
-FORMULATIONS: Final[Mapping[str, str]] = {"mcf": "olmes-mcf", "cf": "olmes-cf"}
+FORMULATIONS: Mapping[str, str] = {"mcf": "olmes-mcf", "cf": "olmes-cf"}
 """The entry of a family by OLMES's formulation: ``mmlu/cf`` is ``mmlu/olmes-cf``."""

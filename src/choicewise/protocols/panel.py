@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from choicewise.errors import ProtocolError
 from choicewise.protocols.between import change_axes
@@ -24,7 +23,7 @@ class CheckAbout:
     measure: str = "TV"
 
 
-CHECKS: Final = {
+CHECKS = {
     "order": CheckAbout(
         "the options in other orders",
         "TV (total variation, half the sum of differences) of pairs of orders",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
@@ -45,25 +45,25 @@ from choicewise.util.text import (
 if TYPE_CHECKING:
     from choicewise.results.headline import Matrix, Standing
 
-WIDTH: Final = 100
+WIDTH = 100
 """Columns of what is shown first."""
 
-LINES: Final = 9
+LINES = 9
 """Lines of what is shown first, the commands to run next included."""
 
-FEWEST: Final = 4
+FEWEST = 4
 """Lines that one run takes at least."""
 
-_LISTED: Final = 3
+_LISTED = 3
 """Accuracies that have a line each."""
 
-_CELL: Final = 7
+_CELL = 7
 """Columns that a column of a table takes at least."""
 
-_TITLE: Final = 16
+_TITLE = 16
 """Columns that a name above a column takes at most."""
 
-WORD: Final = 40
+WORD = 40
 """Columns of a word; a longer one is left out in its middle."""
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from choicewise.records import ImportRecord
 from choicewise.util.text import percent, short
 
-ROUNDING: Final = 1e-5
+ROUNDING = 1e-5
 """Difference between two shares that rounding may make, as other tools compute them."""
 
-_LISTED: Final = 3
+_LISTED = 3
 """Numbers of a log that the line lists; it counts the others."""
 
-_NAME: Final = 24
+_NAME = 24
 """Columns of a number's name."""
 
 

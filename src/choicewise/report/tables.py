@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -39,25 +39,25 @@ from choicewise.util.text import counted, disarmed, interval, listed, percent, p
 if TYPE_CHECKING:
     from choicewise.results.sweep import Average, PartValue
 
-LONG: Final = 20
+LONG = 20
 """Rows that one table has before it is shown in short."""
 
-_MANY: Final = 100
+_MANY = 100
 """Rows that all tables together have before they are shown in short."""
 
-_BESIDE: Final = 6
+_BESIDE = 6
 """Models that are side by side.
 
 If there are more they are one below the other, that with the highest median first.
 """
 
-_NARROW: Final = 140
+_NARROW = 140
 """Columns of a terminal below which a row of a report has its ids and warnings under its name."""
 
-RANKED_WIDTH: Final = 13
+RANKED_WIDTH = 13
 """Columns of a terminal that a value with its rank, or a range, needs."""
 
-_NAMED: Final = 26
+_NAMED = 26
 """Columns of a terminal that a column of ranges takes at most for the sake of its title."""
 
 IN_SHORT = {
@@ -94,18 +94,16 @@ IN_SHORT = {
 """Warning or count of a row → what it means, in a few words; the gravest first."""
 
 
-IDS: Final = (
+IDS = (
     "ids: #P protocol (its signature is in the JSON), #I texts, #T tokens asked and "
     "scored, #R model as run, #D data. Equal ids mean equal content."
 )
 """What the short ids are of."""
 
-RANGE: Final = (
-    "rank: in brackets, the ranks that are possible by paired tests of all models (95 %, Holm)"
-)
+RANGE = "rank: in brackets, the ranks that are possible by paired tests of all models (95 %, Holm)"
 """What the brackets beside a rank mean."""
 
-_EXPLAINED: Final = {
+_EXPLAINED = {
     "gold-constant": {"margins", "constant", "many-tied", "chance"},
     "margins": {"constant", "many-tied", "chance"},
     "constant": {"chance"},
@@ -960,7 +958,7 @@ def console() -> Console:
     return _Plain(width=width, highlight=False, markup=False, emoji=False)
 
 
-_WIDE: Final = 100
+_WIDE = 100
 """Columns of a table that goes to a file or a pipe, where nothing limits it."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
 
 # Items by which a protocol is found to fit a dataset.
-TRIED: Final = 10
+TRIED = 10
 
 # Items that are named if many are wrong in the same way.
 _EXAMPLES = 3

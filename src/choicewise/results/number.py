@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from choicewise.protocols.metrics import METRICS, OPEN, Metric
 from choicewise.results.evidence import MissingReason
@@ -13,13 +13,13 @@ from choicewise.scoring.intervals import Rounding
 from choicewise.scoring.significance import SIGNIFICANT
 from choicewise.util.jsonio import json_value
 
-MISSING_SHARE: Final = 0.01
-CUT_SHARE: Final = 0.01
-UNPARSED_SHARE: Final = 0.05
-TIED_SHARE: Final = 0.05
+MISSING_SHARE = 0.01
+CUT_SHARE = 0.01
+UNPARSED_SHARE = 0.05
+TIED_SHARE = 0.05
 """Warn if a greater share of the items is missing, cut, names no option, or is tied."""
 
-LENGTH_SHIFT: Final = 0.1
+LENGTH_SHIFT = 0.1
 """Warn if predictions differ in length from right choices by so much of the way from the shortest
 to the longest.
 """

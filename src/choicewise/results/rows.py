@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
@@ -78,18 +77,18 @@ from choicewise.scoring.significance import (
     validity,
 )
 
-_MARGIN: Final = 1e-12
+_MARGIN = 1e-12
 """Margins up to this are zero."""
 
-_LOW_MASS: Final = 0.5
-_MISMATCH: Final = 0.3
-_CONSISTENT: Final = 0.7
+_LOW_MASS = 0.5
+_MISMATCH = 0.3
+_CONSISTENT = 0.7
 """Shares of items that raise a warning: above the first, from the second on, up to the third."""
 
-_MANY: Final = 3
+_MANY = 3
 """Subjects that are named; if there are more, they are counted."""
 
-_DIGITS: Final = 6
+_DIGITS = 6
 """Hex digits of a short id."""
 
 

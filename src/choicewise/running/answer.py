@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ class BlockResult:
     shards: Sequence[int]
 
 
-HERE: Final = "local"
+HERE = "local"
 """The executor of this machine; with one process it is this one, which no extension adds."""
 
 

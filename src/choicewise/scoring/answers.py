@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +23,17 @@ from choicewise.util.text import percent
 Statuses = npt.NDArray[np.int8]
 """A status for each item: an index of :data:`STATUSES`, plus ``UNSAID`` if its end is unknown."""
 
-UNSAID: Final = 8
+UNSAID = 8
 
 ANSWERED, UNREAD, CUT_THINKING, CUT_ANSWER, EMPTY, WITHHELD, NEVER = range(7)
-STATUSES: Final = ("answered", "unread", "cut_thinking", "cut_answer", "empty", "filtered", "error")
+STATUSES = ("answered", "unread", "cut_thinking", "cut_answer", "empty", "filtered", "error")
 """By name.
 
 A rule reads the answer; the answer is whole, but no rule reads it; the text was cut in
 its thought, or after it; the text is whole and has no answer; a filter withheld it; there is no
 text."""
 
-WHY: Final = (
+WHY = (
     "",
     "",
     "cut while thinking: allow more tokens, or limit the thought (thought_tokens)",
@@ -45,12 +44,10 @@ WHY: Final = (
 )
 """By status: why an item with a text is missing."""
 
-WHOLE: Final = ("letter-match", "option-match")
+WHOLE = ("letter-match", "option-match")
 """Decisions that take the text as it is: the limit is a part of the recipe, so nothing is cut."""
 
-SETTLED: Final = frozenset(
-    {"simple-evals@f517a91", "harness-letter@4e7e0d4", "harness-answer-is@4e7e0d4"}
-)
+SETTLED = frozenset({"simple-evals@f517a91", "harness-letter@4e7e0d4", "harness-answer-is@4e7e0d4"})
 """Rules that take the first match of one pattern, so that further tokens don't change their answer.
 
 A letter that they read in a thought is no answer.  So the answer is settled only if the text is

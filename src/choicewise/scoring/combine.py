@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -406,7 +406,7 @@ def log_greatest(parts: Sequence[Continuations]) -> Floats:
     return np.maximum.reduce([part.token_sums for part in parts])
 
 
-LEAST: Final = 1e-12
+LEAST = 1e-12
 """The probability that one of 0 counts as, which may be a rounded one; from EvalScope 1.14.1."""
 
 

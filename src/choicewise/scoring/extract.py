@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final
 
 from choicewise import ports
 
@@ -293,13 +292,13 @@ def _first_letter(text: str, letters: str) -> str | None:
 # 0.3.121, ``set_choices_based_on_generated_response``: 775396c (0.3.42), e4a551f (0.3.121),
 # 846da97 (0.3.221), and the packages 0.3.264 and 0.3.285, which read alike.  All are the rules for
 # one answer (``multiple_correct=False``).
-_FIRST_LINE: Final = re.compile(r"(?i)^ANSWER\s*:\s*([A-Za-z ,]+)\s*(?:$|\n)", re.MULTILINE)
+_FIRST_LINE = re.compile(r"(?i)^ANSWER\s*:\s*([A-Za-z ,]+)\s*(?:$|\n)", re.MULTILINE)
 
-_FIRST_ANYWHERE: Final = re.compile(r"(?i)ANSWER\s*:\s*([A-Za-z ,]+)(?:[^\w]|\n|$)")
+_FIRST_ANYWHERE = re.compile(r"(?i)ANSWER\s*:\s*([A-Za-z ,]+)(?:[^\w]|\n|$)")
 
-_LINE: Final = re.compile(r"(?i)^ANSWER\s*:\s*([A-Za-z\d ,]+)\s*(?:$|\n|\.)", re.MULTILINE)
+_LINE = re.compile(r"(?i)^ANSWER\s*:\s*([A-Za-z\d ,]+)\s*(?:$|\n|\.)", re.MULTILINE)
 
-_ANYWHERE: Final = re.compile(r"(?i)ANSWER\s*:\s*([A-Za-z\d ,]+)(?:[^\w]|\n|$|\.)")
+_ANYWHERE = re.compile(r"(?i)ANSWER\s*:\s*([A-Za-z\d ,]+)(?:[^\w]|\n|$|\.)")
 
 
 def _any_letters(text: str, letters: str) -> str | None:
@@ -339,7 +338,7 @@ def _alone(answer: str, letters: str) -> str | None:
     return None
 
 
-_WRAPPED: Final = (
+_WRAPPED = (
     (re.compile(r"\x24\s*([A-Za-z\d][A-Za-z\d ,]*?)\s*\x24"), r"\1"),
     (re.compile(r"\*\*\s*([A-Za-z\d][A-Za-z\d ,]*?)\s*\*\*"), r"\1"),
     (re.compile(r"(?i)(^|[:,])(\s*)\(([A-Za-z\d])\)(?=\s*(?:,|\.|\n|\Z))"), r"\1\2\3"),
@@ -370,7 +369,7 @@ def _last_answer_with_comma(text: str, letters: str) -> str | None:
 # gpqa_chain_of_thought_metric.py; the package evalscope, utils/multi_choices.py, ``parse_answers``;
 # allenai/olmo-eval, evals/tasks/gpqa.py; huggingface/lighteval,
 # metrics/utils/extractive_match_utils.py, indices with English words and an anchor.
-_A_TO_J: Final = "ABCDEFGHIJ"
+_A_TO_J = "ABCDEFGHIJ"
 
 
 def _option(letter: str | None, letters: str) -> str | None:
@@ -385,7 +384,7 @@ def _first_match(pattern: str, text: str, letters: str) -> str | None:
     return match[1] if match else None
 
 
-_ANSWER_IS: Final = r"answer is \(?([@])"
+_ANSWER_IS = r"answer is \(?([@])"
 
 
 def _answer_is(text: str, letters: str) -> str | None:
@@ -433,7 +432,7 @@ def _last(text: str, letters: str) -> str | None:
     return alone[-1] if alone else None
 
 
-_HELM_GPQA: Final = (
+_HELM_GPQA = (
     _ANSWER_IS,
     # The brackets are escaped, as in the source, so that it reads no text but "[aA]nswer:".
     r"\[aA\]nswer:\s*\(?([@])",
@@ -451,13 +450,11 @@ def _helm_gpqa(text: str, letters: str) -> str | None:
     return None
 
 
-_MARKER: Final = re.compile(r"(?i)ANSWER\s*:\s*\**\s*")
+_MARKER = re.compile(r"(?i)ANSWER\s*:\s*\**\s*")
 
-_TYPESET: Final = re.compile(
-    r"(?:(?:\$+|\\\(|\\(?:boxed|fbox|text|textbf|mathbf|mathrm)\s*\{)\s*)*"
-)
+_TYPESET = re.compile(r"(?:(?:\$+|\\\(|\\(?:boxed|fbox|text|textbf|mathbf|mathrm)\s*\{)\s*)*")
 
-_LABELS: Final = (
+_LABELS = (
     re.compile(r"[\(\[（【]\s*([A-Za-z\d](?:\s*[,，/、]\s*[A-Za-z\d])*)\s*[\)\]）】]"),
     re.compile(r"([A-Za-z\d][A-Za-z\d ,，/、]*)"),
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from choicewise.protocols.metrics import OPEN
 from choicewise.scoring.observed import Floats, Integers, Mask, item_max, item_sum, row_of
 from choicewise.scoring.probabilities import Judged, people_shares
 
-STEPS: Final = (1e-2, 1e-4)
+STEPS = (1e-2, 1e-4)
 """Steps that endpoints round to: TypeSafe to two decimals, Cloudflare and Vercel to four."""
 
-_NEAR: Final = 1e-3
+_NEAR = 1e-3
 """How far, in steps, a value may lie from a multiple: stored log-probabilities are float32."""
 
 
@@ -214,5 +213,5 @@ _BOUNDS: Mapping[str, Callable[[Judged, Floats, Floats], tuple[Floats, Floats]]]
     "tv": partial(_of_distance, 1, 0.5),
 }
 
-BOUNDED: Final = frozenset(_BOUNDS)
+BOUNDED = frozenset(_BOUNDS)
 """The metrics of :func:`rounded_bounds`; accuracy has :func:`top_bounds`."""

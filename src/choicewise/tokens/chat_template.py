@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from choicewise.errors import ModelError, install_line
 from choicewise.thoughts import TAGS, left_open, may_begin
@@ -47,7 +47,7 @@ _SAID = "some words of the user"
 _THOUGHT = "some words of a thought"
 _ANSWER = "some words of the answer"
 
-SWITCHES: Final = ("enable_thinking", "thinking")
+SWITCHES = ("enable_thinking", "thinking")
 """Arguments that tell templates not to think: of Qwen3 and most others.
 
 Of Granite and DeepSeek-V3.1.
@@ -56,7 +56,7 @@ Of Granite and DeepSeek-V3.1.
 Arguments = Mapping[str, Any]
 """The named arguments of a template."""
 
-NONE: Final[Arguments] = {}
+NONE: Arguments = {}
 
 
 class Message(NamedTuple):
@@ -231,7 +231,7 @@ def _closes_thought(text: str) -> bool:
     return any(tag in text for tag in _CLOSING)
 
 
-TOLD: Final = "template"
+TOLD = "template"
 """The role that holds the named arguments for the template of a server; no message has it."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from choicewise.errors import ChoicewiseError, UsageError
 
@@ -57,7 +57,7 @@ def safe(text: str) -> str:
     return _escaped(text).replace("\n", r"\n").replace("\t", r"\t")
 
 
-_BREAKS: Final = r"\s/:._-"
+_BREAKS = r"\s/:._-"
 """Signs at which names are broken, for the brackets of a regular expression."""
 
 
@@ -314,25 +314,25 @@ def bytes_of(text: str) -> int:
     return int(float(number) * _UNITS[unit.upper()])
 
 
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{1,30}:/{1,3}", re.IGNORECASE)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,30}:/{1,3}", re.IGNORECASE)
 """The beginning of an address; one slash will do, as that is what a path makes of two.
 
 A longer scheme ends in a shorter one, so the bound loses nothing, and keeps the search linear.
 """
 
-_USER: Final = re.compile(r"[^/?#]*@")
+_USER = re.compile(r"[^/?#]*@")
 """A user before the host."""
 
-_PASSWORD: Final = re.compile(r"[^/?#:\[\]]*:(?!\d*(?:[/?#]|$))")
+_PASSWORD = re.compile(r"[^/?#:\[\]]*:(?!\d*(?:[/?#]|$))")
 """A user and the colon before a password, which may hold ``/``, ``?`` or ``#``.
 
 What follows is no port.
 """
 
-_NAMES: Final = "key|token|secret|password|passwd|pwd|auth|authorization|credentials?|sig|signature"
+_NAMES = "key|token|secret|password|passwd|pwd|auth|authorization|credentials?|sig|signature"
 """Names, or ends of names, of parameters whose value opens something."""
 
-_KEY: Final = re.compile(rf"[?&;#](?:[\w.-]*[_.-])?(?:api)?(?:{_NAMES})=[^&;]", re.IGNORECASE)
+_KEY = re.compile(rf"[?&;#](?:[\w.-]*[_.-])?(?:api)?(?:{_NAMES})=[^&;]", re.IGNORECASE)
 
 
 def holds_secret(text: str) -> bool:

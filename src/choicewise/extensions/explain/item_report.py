@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from textwrap import wrap
-from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -38,37 +37,37 @@ from choicewise.util.text import (
     visible_line,
 )
 
-_QUESTION_LINES: Final = 8
+_QUESTION_LINES = 8
 """Lines for the question."""
 
-_PROMPT_LINES: Final = 16
+_PROMPT_LINES = 16
 """Lines for the texts of all prompts together."""
 
-_FEWEST_LINES: Final = 3
+_FEWEST_LINES = 3
 """Lines that a beginning, a count of what is hidden, and an end need."""
 
-_LABEL: Final = 32
+_LABEL = 32
 """Columns of the terminal that the name of a row takes at most."""
 
-_INDENT: Final = 2
+_INDENT = 2
 """Columns of the terminal before a table."""
 
-_GAP: Final = 2
+_GAP = 2
 """Columns of the terminal between two columns of a table."""
 
-_LARGE: Final = 99.99995
+_LARGE = 99.99995
 """Nats from which on two decimals are enough."""
 
-_LONGEST: Final = 1000
+_LONGEST = 1000
 """Characters of a text that are looked at: more of them than a line can show."""
 
-_PARTS: Final = 2
+_PARTS = 2
 """Parts of what is asked about a choice that are shown; all of them are with the tokens."""
 
-_WIDTH: Final = 78
+_WIDTH = 78
 """Columns of what :func:`explanation_lines` wraps."""
 
-_RULE: Final = "─" * _WIDTH
+_RULE = "─" * _WIDTH
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from choicewise.data.benchmarks import (
     ANY,
@@ -27,7 +26,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.records import FileRecord
 from choicewise.util.files import disk_errors, new_file, write_text
 
-MODELS: Final = "models"
+MODELS = "models"
 """The folder of models, each in a folder ``ORG/NAME`` there."""
 
 

@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import ModelError, install_line
 from choicewise.models.local.files import is_installed, readable
 from choicewise.util.text import quoted
 
-SERVE_IT: Final = (
+SERVE_IT = (
     "serve it with llama.cpp (command in docs/servers.md) and use model "
     "server:http://127.0.0.1:8000/v1#NAME"
 )
-_VERSIONS: Final = (2, 3)
-_LONGEST_STRING: Final = 1 << 24  # bytes; the longest published chat template has 30,000
-_LONGEST_HEAD: Final = 1 << 26
+_VERSIONS = (2, 3)
+_LONGEST_STRING = 1 << 24  # bytes; the longest published chat template has 30,000
+_LONGEST_HEAD = 1 << 26
 """Most bytes before the weights; a vocabulary of 262,144 takes 6 million."""
-_MOST_ENTRIES: Final = 1 << 16  # keys, and tensors; published files have some thousands at most
-_MOST_VALUES: Final = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
-_MOST_DIMENSIONS: Final = 4  # of ggml
-_COUNT_OF_KEYS: Final = 16  # the byte that it begins at
-_ALIGNMENT: Final = 32  # bytes, where the file states no other
+_MOST_ENTRIES = 1 << 16  # keys, and tensors; published files have some thousands at most
+_MOST_VALUES = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
+_MOST_DIMENSIONS = 4  # of ggml
+_COUNT_OF_KEYS = 16  # the byte that it begins at
+_ALIGNMENT = 32  # bytes, where the file states no other
 
 # Value types of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-_NUMBERS: Final = {
+_NUMBERS = {
     0: "B",
     1: "b",
     2: "H",
@@ -47,10 +47,10 @@ _NUMBERS: Final = {
     11: "q",
     12: "d",
 }
-_STRING: Final = 8
-_ARRAY: Final = 9
+_STRING = 8
+_ARRAY = 9
 
-_KINDS: Final[Mapping[str, type]] = {
+_KINDS: Mapping[str, type] = {
     "general.architecture": str,
     "general.alignment": int,
     "split.count": int,
@@ -64,13 +64,11 @@ _KINDS: Final[Mapping[str, type]] = {
     "tokenizer.ggml.eos_token_id": int,
 }
 """Keys that decide what is computed, and the type that the format gives them."""
-_TEXTS: Final = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+_TEXTS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
 """Keys that hold lists of texts."""
 
-_SHARD: Final = re.compile(
-    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE
-)
-_OTHER_KINDS: Final = {
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_OTHER_KINDS = {
     "adapter": "an adapter (LoRA)",
     "mmproj": "a projector for images or sound (mmproj)",
     "imatrix": "an importance matrix for quantising",

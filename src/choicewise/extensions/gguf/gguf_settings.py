@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 from choicewise.errors import ModelError, StoreError
 from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile, write_head
@@ -24,11 +24,11 @@ from choicewise.util.cache import user_cache_folder
 from choicewise.util.files import write_text
 from choicewise.util.jsonio import exact_json
 
-_COMPLETE: Final = "config.json"  # written last: where it is, the folder is complete
+_COMPLETE = "config.json"  # written last: where it is, the folder is complete
 
 # What llama.cpp splits texts by before it merges, by the name in ``tokenizer.ggml.pre``
 # (src/llama-vocab.cpp at 00ad355e).  The names of transformers' own table are read from there.
-_WORDS: Final = (
+_WORDS = (
     "gpt-2",
     "phi-2",
     "mpt",
@@ -40,10 +40,10 @@ _WORDS: Final = (
     "gigachat",
     "mellum",
 )
-_WORDS_AND_DIGITS: Final = (
+_WORDS_AND_DIGITS = (
     *("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"),
 )
-_WHOLE_TOKENS_FIRST: Final = (
+_WHOLE_TOKENS_FIRST = (
     *(
         "llama3",
         "llama-v3",
@@ -61,20 +61,20 @@ _WHOLE_TOKENS_FIRST: Final = (
 begin with BOS.
 """
 
-_BYTE_LEVEL: Final = {
+_BYTE_LEVEL = {
     "type": "ByteLevel",
     "add_prefix_space": False,
     "trim_offsets": True,
     "use_regex": True,
 }
-_SINGLE_DIGITS: Final = {"type": "Digits", "individual_digits": True}
+_SINGLE_DIGITS = {"type": "Digits", "individual_digits": True}
 
-_WITHOUT_EFFECT: Final = frozenset({"vocab_size", "tensor_data_layout", "attention.causal"})
+_WITHOUT_EFFECT = frozenset({"vocab_size", "tensor_data_layout", "attention.causal"})
 """Keys of an architecture that change no number: the vocabulary is counted, the layout is the only
 one.
 """
 
-_HELD_AGAINST: Final = {
+_HELD_AGAINST = {
     "attention.key_length": "head_dim",
     "attention.value_length": "head_dim",
     "rope.dimension_count": "head_dim",
@@ -88,18 +88,18 @@ _HELD_AGAINST: Final = {
 value.
 """
 
-_ROPE: Final = "rope.scaling."
-_SCALING: Final = frozenset(
+_ROPE = "rope.scaling."
+_SCALING = frozenset(
     _ROPE + name for name in ("type", "factor", "original_context_length", "finetuned")
 )
-_STATED: Final = (
+_STATED = (
     *("block_count", "context_length", "embedding_length", "attention.head_count"),
     *("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
 )
 """Keys that llama.cpp misses where its architecture has them, and transformers makes up."""
-_NEEDED: Final = {"gpt2": "merges", "llama": "scores"}
+_NEEDED = {"gpt2": "merges", "llama": "scores"}
 """Kind of tokenizer that is read → the list that it can't do without."""
-_THETA: Final = 10_000.0  # llama.cpp's base of rotary embeddings where the file states none
+_THETA = 10_000.0  # llama.cpp's base of rotary embeddings where the file states none
 
 
 def settings_folder(file: GgufFile, digest: str) -> Path:
@@ -329,7 +329,7 @@ def _tokenizer(file: GgufFile) -> dict[str, Any]:
     return content
 
 
-_ROLES: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+_ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """What GGUF calls the roles of special tokens, by transformers' names."""
 
 

@@ -5,7 +5,7 @@ transformers.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from transformers.modeling_gguf_pytorch_utils import (
 from choicewise.errors import ModelError
 from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile, Tensor
 
-_PROCESSED: Final = (
+_PROCESSED = (
     # Where transformers' processors put what they join of several tensors.
     "tensors"
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from choicewise.data.benchmarks import ANY
 from choicewise.data.dataset import Dataset
@@ -17,7 +16,7 @@ from choicewise.requests.blocks import with_split
 from choicewise.requests.render import Refusal, TemplateSource
 from choicewise.util.text import safe, short
 
-_LONG: Final = 150
+_LONG = 150
 """Characters of a reason that are shown."""
 
 

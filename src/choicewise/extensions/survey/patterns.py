@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,7 +168,7 @@ def _guess(sums: _Floats, total: int) -> Guess:
 
 
 # Right answers that each position needs on average: the usual rule for chi-squared.
-_LEAST_EXPECTED: Final = 5
+_LEAST_EXPECTED = 5
 
 
 def _even(positions: Iterable[_Ints]) -> float:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,13 @@ from choicewise.data.items import BLANK, Item
 from choicewise.data.rows import shape_of_columns
 from choicewise.extensions.survey.patterns import AnswerPattern, answer_pattern
 
-LISTED: Final = 10  # doubles of each kind that are named; all are counted
-_PRINTED: Final = 10  # items
+LISTED = 10  # doubles of each kind that are named; all are counted
+_PRINTED = 10  # items
 # Splits that are tested before those that shots come from.
-_ORDER: Final = ("test", "validation", "dev", "train")
+_ORDER = ("test", "validation", "dev", "train")
 
 # What can be wrong with the texts of an item, and what that means.
-FAULTS: Final = {
+FAULTS = {
     "same choices": "two choices have the same text",
     "same choices but for case or spaces": "two choices differ only in case or white space",
     "spaces at an edge": "a choice begins or ends with white space",

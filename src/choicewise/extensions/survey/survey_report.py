@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 from choicewise.data.dataset import Columns
 from choicewise.data.decisions import KIND
@@ -15,20 +15,20 @@ from choicewise.extensions.survey.survey import FAULTS, Double, Doubles, SplitSu
 from choicewise.table import Column, Table
 from choicewise.util.text import NAME, are, counted, percent, safe, short
 
-_COLUMN_OPTIONS: Final = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
+_COLUMN_OPTIONS = ("answer_is", "labels", "rename", "drop_empty", "choices_split")
 """Keys of a mapping that say how a column is read, and name none."""
 
-_ANSWER_KINDS: Final = {
+_ANSWER_KINDS = {
     "any": "label, index or text, whichever fits every row",
     "flags": "a 1 or 0 for each choice",
     "number": "number from 1",
 }
 """What ``answer_is`` means, if its name does not say it."""
 
-_UNLIKELY: Final = 0.001
+_UNLIKELY = 0.001
 """A pattern of the right answers is marked if it is less probable than this."""
 
-_LONG: Final = 150
+_LONG = 150
 """Characters of a question or a reason that are shown."""
 
 

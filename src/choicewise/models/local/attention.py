@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from choicewise.models.local.devices import to_device
 from choicewise.models.local.products import Multiply
 from choicewise.questions import Ids
 
-NAME: Final = "choicewise_tree"
+NAME = "choicewise_tree"
 
 SEGMENT = 256
 """Rows that share one set of keys: so few that hardly any key is masked, enough for one matrix

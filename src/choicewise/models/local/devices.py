@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,35 +32,35 @@ AUTO = "auto"
 
 _SEVERAL = re.compile(r"([a-z]+):(\d+)\.\.(\d+)")
 
-DEEPEST: Final = 4096
+DEEPEST = 4096
 """Tokens of the longest question if nobody says: few published protocols send longer ones."""
 
-PROBE: Final = 1024
+PROBE = 1024
 """Tokens of the longest sequence of a self-check that are allowed for.
 
 They are 128 in most models, and more if layers look back at a window; three such sequences are
 computed as one batch with all their logits.
 """
 
-TOGETHER: Final = 128
+TOGETHER = 128
 """Generations that go on together: more gain little, and need memory for keys and values."""
 
-PACKS: Final = {"cpu": 2048, "cuda": 16384}
+PACKS = {"cpu": 2048, "cuda": 16384}
 """Tokens of a pack at first: few on a CPU, as its caches are small."""
 
-LARGE_PACK: Final = 32768
+LARGE_PACK = 32768
 """Tokens of a pack at first on a GPU with :data:`ROOM` for each of them beside the model."""
 
-ROOM: Final = 1_000_000
+ROOM = 1_000_000
 """Bytes for a token of a large pack: some three times what a layer of 70 B parameters takes."""
 
-LOGITS: Final = {"cpu": 25_000_000, "cuda": 1_000_000_000}
+LOGITS = {"cpu": 25_000_000, "cuda": 1_000_000_000}
 """Bytes of logits at once: on a CPU, as many as a last-level cache holds."""
 
-CONTEXT: Final = {"cpu": 0, "cuda": 1_000_000_000}
+CONTEXT = {"cpu": 0, "cuda": 1_000_000_000}
 """Bytes of a device that a process takes before any model: of CUDA and its kernels."""
 
-HOST: Final = {"cpu": 750_000_000, "cuda": 3_000_000_000}
+HOST = {"cpu": 750_000_000, "cuda": 3_000_000_000}
 """Bytes of main memory of a process with torch; with CUDA there are more."""
 
 
@@ -293,7 +293,7 @@ def room_beside(model: torch.nn.Module, device: torch.device) -> int:
     return room
 
 
-NOTHING: Final = Footprint(weights=0, workspace=0, context=0, layer=0, host=200_000_000)
+NOTHING = Footprint(weights=0, workspace=0, context=0, layer=0, host=200_000_000)
 """The footprint of a model without weights: a process with the package."""
 
 

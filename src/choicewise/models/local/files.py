@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from choicewise.errors import ModelError, install_line
 from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition, SetSpan
@@ -26,7 +26,7 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 # Keys that make PEFT read other models, or import code by its name.
 _REACHING = ("adapters", "shadow_model", "megatron_config", "tokenizer_name_or_path")
-_HEADER: Final = 100_000_000  # bytes of the header of a safetensors file, as its own library takes
+_HEADER = 100_000_000  # bytes of the header of a safetensors file, as its own library takes
 LONGEST = 1 << 20  # bytes of a template; those that are published have less than a twentieth of it
 CHUNK = 1 << 20  # bytes of a chunk of a large file
 CHUNKS = 64  # of a large file that its digest is made of
@@ -52,10 +52,10 @@ _LAYER = re.compile(
     r"(?:layers|h|blocks)\.(\d+)\."
 )
 
-SENTENCEPIECE: Final = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 """How files of sentencepiece are called."""
 
-FILES: Final = (
+FILES = (
     *"config.json generation_config.json tokenizer.json tokenizer_config.json".split(),
     *"special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt".split(),
     *"chat_template.jinja chat_template.json".split(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from inspect import signature
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ from choicewise.engine import Pack, Reach, Tree
 from choicewise.models.local.devices import to_device
 from choicewise.questions import Ids
 
-BLOCK: Final = 128
+BLOCK = 128
 """Rows, and keys, that the compiled kernel visits or skips together."""
 
-COMPILED: Final = 64
+COMPILED = 64
 """Kernels at most: one for each width of heads, scale and arithmetic, and for one block or several."""
 
 _Blocks = npt.NDArray[np.bool_]

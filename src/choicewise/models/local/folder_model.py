@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
 from choicewise.models.local import devices, parallel
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 _DTYPES = ("float32", "bfloat16", "float16", "auto")
 # What an allocator takes for each byte in use, as measured on CPUs with vocabularies of 128,000.
-_UNUSED: Final = 1.25
-_FLOATS: Final = {"F64", "F32", "F16", "BF16"}
-_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
+_UNUSED = 1.25
+_FLOATS = {"F64", "F32", "F16", "BF16"}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Modules that import torch.
 _HEAVY = ("choicewise.models.local.networks", "choicewise.models.local.local_model")
 _IMPORTING = Lock()  # of several models that are loaded at once, one imports

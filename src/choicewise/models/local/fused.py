@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import torch
 from transformers import AttentionInterface, PreTrainedModel
@@ -17,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from choicewise.models.local.devices import ranks
 from choicewise.models.local.plain import ScoreTokens, score_tokens
 
-AFTER: Final = {"cuda": 1_000_000}
+AFTER = {"cuda": 1_000_000}
 """Input tokens of a run after which its layers are compiled: compiling takes tens of seconds."""
 
 BACKEND = "inductor"

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.models.local.devices import is_follower, ranks
@@ -30,11 +30,11 @@ from choicewise.questions import Ids
 if TYPE_CHECKING:
     import torch
 
-_IDLE: Final = timedelta(days=365)  # that other ranks wait for rank 0 to ask something
-_STUCK: Final = timedelta(minutes=30)  # that a part of a forward pass waits for another rank
-_HEADS: Final = ("num_attention_heads", "num_key_value_heads")
+_IDLE = timedelta(days=365)  # that other ranks wait for rank 0 to ask something
+_STUCK = timedelta(minutes=30)  # that a part of a forward pass waits for another rank
+_HEADS = ("num_attention_heads", "num_key_value_heads")
 
-LESS_MEMORY: Final = "use a smaller model, a narrower dtype, or a device with more memory"
+LESS_MEMORY = "use a smaller model, a narrower dtype, or a device with more memory"
 """What to do if memory runs out whatever the size of a pack."""
 
 Call = tuple[str, int, Any]

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,10 +48,10 @@ from choicewise.models.local.parallel import LESS_MEMORY, out_of_memory, same_on
 from choicewise.models.local.varlen import KernelCall, flash, layout
 from choicewise.questions import Answers, Generation, Ids, Mass, Span, TokenScores
 
-_MASKED_TOKENS: Final = 512
+_MASKED_TOKENS = 512
 """Tokens of a pack with a dense mask, which costs the square of its length."""
 
-PAIRS: Final = 2**24
+PAIRS = 2**24
 """Pack times path at most: after a very long path packs are short, so that masks stay small."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import ModelError
 from choicewise.util.cache import read_user_cache, write_user_cache
@@ -15,20 +15,20 @@ from choicewise.util.cache import read_user_cache, write_user_cache
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TORCH: Final = "torch"
+TORCH = "torch"
 """The product that torch itself chooses: MKL's on x86."""
 
-ONEDNN: Final = "onednn"
+ONEDNN = "onednn"
 """oneDNN's product, which is in the same wheel of torch."""
 
-PRODUCTS: Final = (TORCH, ONEDNN)
-_VERSIONS: Final = ("2.13.",)
+PRODUCTS = (TORCH, ONEDNN)
+_VERSIONS = ("2.13.",)
 """Versions of torch for which the rule was measured; another one computes by itself."""
 
 Multiply = Callable[["Tensor", "Tensor"], "Tensor"]
 """Return rows · weightᵀ, float32 [rows, out], of rows [rows, in] and a weight [out, in]."""
 
-_TOLERANCE: Final = 1e-3
+_TOLERANCE = 1e-3
 """The greatest difference between the two products of random numbers, relative to their size."""
 
 

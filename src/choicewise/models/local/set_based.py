@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from choicewise.questions import Answers, Ids, SetSpan, Span, TokenScores
 if TYPE_CHECKING:
     from choicewise.models.local.causal_lm import CausalLM
 
-_UNABLE: Final = "this model can't read options as a set: "
+_UNABLE = "this model can't read options as a set: "
 
 
 class SetBasedPath:

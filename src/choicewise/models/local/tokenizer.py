@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -40,10 +40,10 @@ _MARKER = re.compile(r"<\W*\w+\W*>|\[\w+\]|[\x00-\x08]")
 _VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
 _QUOTED = 6  # tokens that an error names, from the first one that differs
 
-BYTE_TOKENS: Final = "bytes"
+BYTE_TOKENS = "bytes"
 """The name of the tokenizer whose tokens are bytes."""
 
-NAME_IT: Final = "pass a tokenizer: a model folder, ORG/NAME on the Hub, or bundled:NAME"
+NAME_IT = "pass a tokenizer: a model folder, ORG/NAME on the Hub, or bundled:NAME"
 
 
 def named_tokenizer(name: str, progress: Download | None = None) -> Tokenizer:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from choicewise.engine import Pack, Reach, Tree
 from choicewise.models.local.devices import to_device
 from choicewise.questions import Ids
 
-SHARED: Final = 256
+SHARED = 256
 """Rows that must have an ancestor in common before they attend to it in a call of their own."""
 
 _Indices = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,55 +18,55 @@ from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
 from choicewise.util.text import counted
 
-SHOWN: Final = len(chart.MODELS)
+SHOWN = len(chart.MODELS)
 """Models that have a colour and a shape; of more, the others are grey."""
 
-MODEL: Final = 14
+MODEL = 14
 """Width of the names of models, in sizes of the font."""
 
-PROTOCOL: Final = 18
+PROTOCOL = 18
 """Width of the names of protocols, in sizes of the font."""
 
-_LEFT: Final = 64
+_LEFT = 64
 """Pixels left of the columns."""
 
-_COLUMN: Final = 12
+_COLUMN = 12
 """Pixels of a column at least."""
 
-_RANK: Final = 44
+_RANK = 44
 """Pixels of a rank."""
 
-_LOWEST: Final = 190
+_LOWEST = 190
 """Pixels of all ranks at least."""
 
-_HIGHEST: Final = 640
+_HIGHEST = 640
 """Pixels of all ranks at most."""
 
-_VALUE: Final = 380
+_VALUE = 380
 """Pixels from 0 to 100 %."""
 
-_MANY: Final = 40
+_MANY = 40
 """Models from which on the grey lines are hairlines."""
 
-_DISTANCE: Final = 15
+_DISTANCE = 15
 """Pixels between two names of models."""
 
-_TAU: Final = 8
+_TAU = 8
 """Pixels below the columns at which Kendall's τ begins."""
 
-_NAME: Final = 48
+_NAME = 48
 """Pixels below the columns at which the names of protocols begin."""
 
-_BESIDE: Final = 0.5
+_BESIDE = 0.5
 """Part of a column over which the intervals of the models are side by side."""
 
-_FEW: Final = 70
+_FEW = 70
 """Columns from which on intervals take that part; with fewer they take less."""
 
-_NAMED: Final = 20
+_NAMED = 20
 """Models that all have their names beside their lines; of more, only those in colour."""
 
-_TIED: Final = 0.3
+_TIED = 0.3
 """How far apart lines of equal rank are, in ranks."""
 
 Column = Mapping[str, Number]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError, install_line
 from choicewise.report.axes import change_text
@@ -157,7 +157,7 @@ POINTS_AXIS: Mapping[str, Any] = {
 }
 
 
-_RANK_STEPS: Final = (1, 2, 5, 10, 20, 25, 50, 100)
+_RANK_STEPS = (1, 2, 5, 10, 20, 25, 50, 100)
 
 
 def rank_axis(models: int) -> dict[str, Any]:
@@ -309,28 +309,26 @@ def hairline(**channel: Any) -> dict[str, Any]:
 DESCRIPTION: Mapping[str, Any] = words("description")
 """What a screen reader says about a mark."""
 
-FONT: Final = (
-    "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
-)
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
 """What the reader's system has; Arimo is what the renderer of files has."""
 
-SMALL: Final = 11
+SMALL = 11
 """Pixels of the font of notes and axes."""
 
-NORMAL: Final = 12
+NORMAL = 12
 """Pixels of the font of names."""
 
-_TITLE: Final = 14
+_TITLE = 14
 """Pixels of the font of the title above a chart that is alone."""
 
-INK: Final = "var(--ink)"
-SOFT: Final = "var(--quiet)"
-LINE: Final = "var(--line)"
-ACCENT: Final = "var(--accent)"
-MARK: Final = "var(--mark)"
-PAPER: Final = "var(--paper)"
-MODELS: Final = tuple(f"var(--model-{number})" for number in range(1, 9))
-SHAPES: Final = (
+INK = "var(--ink)"
+SOFT = "var(--quiet)"
+LINE = "var(--line)"
+ACCENT = "var(--accent)"
+MARK = "var(--mark)"
+PAPER = "var(--paper)"
+MODELS = tuple(f"var(--model-{number})" for number in range(1, 9))
+SHAPES = (
     *("circle", "square", "triangle-up", "diamond"),
     *("triangle-down", "cross", "triangle-right", "triangle-left"),
 )
@@ -341,7 +339,7 @@ def _palette(*colours: str) -> dict[str, str]:
     return dict(zip(MODELS, colours, strict=True))
 
 
-LIGHT: Final[Mapping[str, str]] = {
+LIGHT: Mapping[str, str] = {
     INK: "#23201c",
     SOFT: "#5f5a53",
     LINE: "#e5e0d8",
@@ -356,10 +354,10 @@ LIGHT: Final[Mapping[str, str]] = {
 1 and more).
 """
 
-_ON_WHITE: Final[Mapping[str, str]] = {**LIGHT, PAPER: "#ffffff"}
+_ON_WHITE: Mapping[str, str] = {**LIGHT, PAPER: "#ffffff"}
 """The same on the white of files and notebooks."""
 
-DARK: Final[Mapping[str, str]] = {
+DARK: Mapping[str, str] = {
     INK: "#ece8e1",
     SOFT: "#aca59a",
     LINE: "#3b3731",
@@ -372,7 +370,7 @@ DARK: Final[Mapping[str, str]] = {
 }
 """The same on a dark page."""
 
-CONFIG: Final[Mapping[str, Any]] = {
+CONFIG: Mapping[str, Any] = {
     "font": FONT,
     "background": None,
     "view": {"stroke": None},
@@ -520,7 +518,7 @@ def number_fields(row: Number) -> Record:
     }
 
 
-_VERSION: Final = "6.4"
+_VERSION = "6.4"
 
 
 def _renderer() -> ModuleType:
@@ -533,7 +531,7 @@ def _renderer() -> ModuleType:
     return vl_convert
 
 
-_SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
 def _harmless(record: Record) -> Record:
@@ -558,16 +556,16 @@ def _coloured(spec: Any, colours: Mapping[str, str] = LIGHT) -> Any:
     return spec
 
 
-_NO_CHARACTERS: Final = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
+_NO_CHARACTERS = re.compile("[\ufdd0-\ufdef\ufffe\uffff]")
 """Characters that no XML file may hold."""
 
-_SIGN: Final = re.compile(r"[-_/: ]")
+_SIGN = re.compile(r"[-_/: ]")
 
-_LAST_WORD: Final = re.compile(r"[^-_/: ]*$")
+_LAST_WORD = re.compile(r"[^-_/: ]*$")
 
-_NARROW: Final = frozenset("fijlrtI.,:;'|!()[]-/ ")
+_NARROW = frozenset("fijlrtI.,:;'|!()[]-/ ")
 
-_WIDE: Final = frozenset("mwMW@%")
+_WIDE = frozenset("mwMW@%")
 
 
 def _em(char: str) -> float:

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records
@@ -21,44 +21,44 @@ from choicewise.util.text import counted, error, percent, points, probability
 if TYPE_CHECKING:
     from choicewise.results.ladder import Effect, Ladder, Step, ValueChange
 
-LADDER_CAPTION: Final = "Points ± standard error, and how many items turn right and wrong."
+LADDER_CAPTION = "Points ± standard error, and how many items turn right and wrong."
 """How to read the chart of a ladder."""
 
-RANKS_CAPTION: Final = (
+RANKS_CAPTION = (
     "How many protocols give each model each rank: the area of a dot, and the number beside it."
 )
 """How to read the chart of ranks under all protocols."""
 
-CAPTION_ONE: Final = (
+CAPTION_ONE = (
     "Rank under this protocol, and the ranks that paired tests of all models leave open (95 %)."
 )
 """How to read the chart of ranks under one protocol."""
 
-_NAME: Final = 21
+_NAME = 21
 """Width of the text beside a row of effects or of a ladder, in sizes of its font."""
 
-_PROTOCOL: Final = 18
+_PROTOCOL = 18
 """Width of the names of protocols, in sizes of the font."""
 
-_PAIR_SHORT: Final = 14
+_PAIR_SHORT = 14
 """Width of the names of protocols on narrow charts of pairs, in sizes of the font."""
 
-_PAIR_MODEL: Final = 15
+_PAIR_MODEL = 15
 """Width of the names of models above a pair, in sizes of the font."""
 
-_RANKS_MODEL: Final = 16
+_RANKS_MODEL = 16
 """Width of the names of models beside ranks, in sizes of the font."""
 
-_RANKS_SHORT: Final = 12
+_RANKS_SHORT = 12
 """Width of the names of models beside ranks on narrow charts, in sizes of the font."""
 
-_MANY: Final = 30
+_MANY = 30
 """Models from which on rows of ranks are dense."""
 
-_COUNTED: Final = 12
+_COUNTED = 12
 """Models from which on the counts are not written beside the dots."""
 
-_KNOWN_LOW: Final = {"field": "low", "valid": True}
+_KNOWN_LOW = {"field": "low", "valid": True}
 
 
 def ladder_caption(values: Records) -> str:

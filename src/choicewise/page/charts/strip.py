@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records, of_kind
@@ -13,24 +13,24 @@ from choicewise.results.compare import published
 from choicewise.results.number import Number
 from choicewise.util.text import counted
 
-_FAMILY: Final = 11
+_FAMILY = 11
 """Width of the names of families, in sizes of the font."""
 
-_PROTOCOL: Final = 20
+_PROTOCOL = 20
 """Width of the names of protocols, in sizes of the font."""
 
-_PLOT: Final = 38
+_PLOT = 38
 """Width of the area between 0 and 100 % that names of protocols can count on, in sizes of their
 font.
 """
 
-_LANE: Final = 8
+_LANE = 8
 """Pixels of a lane."""
 
-_TALL: Final = 1080
+_TALL = 1080
 """Pixels of all lanes together if there are many."""
 
-_HEADING: Final = 18
+_HEADING = 18
 """Pixels above the numbers of a family."""
 
 

@@ -21,7 +21,12 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol
 from choicewise.records import Manifest
 from choicewise.results.finding import Finding, finding
-from choicewise.results.measurement import same_items, scored_by_all, shared_items
+from choicewise.results.measurement import (
+    same_items,
+    scored_by_all,
+    shared_items,
+    subject_codes,
+)
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
@@ -440,7 +445,7 @@ class _Credits:
         if one.protocol.aggregation == "macro":
             # All protocols of a run share few tables of items, and numbers are grouped quickly.
             if id(one.items) not in self._subjects:
-                self._subjects[id(one.items)] = _subject_numbers(one.items)
+                self._subjects[id(one.items)] = subject_codes(one.items)
             subjects = self._subjects[id(one.items)][left_rows]
             credits = credits * macro_weights(subjects, credits)
         lead, p = _lead(credits)
@@ -451,12 +456,6 @@ class _Credits:
             lead=lead,
             p=p,
         )
-
-
-def _subject_numbers(items: pa.Table) -> Integers:
-    """Return a number for the subject of every item, int64 [items]."""
-    subjects = items["subject"].cast(pa.string()).combine_chunks()
-    return np.asarray(subjects.dictionary_encode().indices, dtype=np.int64)
 
 
 def _shared_credit(outcome: Outcome, rows: Integers, is_same: bool) -> Floats:

@@ -273,9 +273,14 @@ class Measurement:
     step: float | None = None
 
     @property
+    def items(self) -> pa.Table:
+        """Return the table of the items, with their ids and subjects."""
+        return self.evidence.item_table
+
+    @property
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of the items."""
-        return self.evidence.item_table["item"]
+        return self.items["item"]
 
     @property
     def subjects(self) -> list[str]:
@@ -696,12 +701,12 @@ class Decided(Structural):
         """Return the protocol."""
 
     @property
-    def ids(self) -> pa.ChunkedArray:
-        """Return the ids of the items."""
+    def items(self) -> pa.Table:
+        """Return the table of the items, with their ids and subjects."""
 
     @property
-    def subjects(self) -> list[str]:
-        """Return the subject of every item."""
+    def ids(self) -> pa.ChunkedArray:
+        """Return the ids of the items."""
 
     @property
     def credit(self) -> Floats:
@@ -714,7 +719,8 @@ class Decided(Structural):
 
 def same_items(one: Decided, other: Decided) -> bool:
     """Check that both have the same items in the same order."""
-    return one.ids is other.ids or one.ids.equals(other.ids)
+    # A table makes its columns anew each time, so the tables tell that two sides share them.
+    return one.items is other.items or one.ids.equals(other.ids)
 
 
 def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Integers]]:
@@ -734,16 +740,30 @@ def shared_items(measured: Sequence[Decided]) -> tuple[pa.ChunkedArray, list[Int
     return first.ids.take(pa.array(shared)), [index[shared] for index in indices]
 
 
-def paired_credits(measured: Sequence[Decided]) -> tuple[list[str], Floats]:
-    """Return the subjects and credits of the shared items, the latter float64 [measured, items].
+def paired_credits(measured: Sequence[Decided]) -> tuple[Integers, Floats]:
+    """Return the numbers of the subjects of the shared items, and their credits.
 
-    NaN for missing.
+    The numbers are those of :func:`encoded_subjects` of the first of ``measured``, int64 [items];
+    the credits are float64 [measured, items], NaN for missing.
     """
     _, indices = shared_items(measured)
     credits = [one.credit[items] for one, items in zip(measured, indices, strict=True)]
-    subjects = measured[0].subjects
-    shared_subjects = [subjects[item] for item in indices[0].tolist()]
-    return shared_subjects, np.array(credits).reshape(len(measured), -1)
+    subjects = subject_codes(measured[0].items)
+    return subjects[indices[0]], np.array(credits).reshape(len(measured), -1)
+
+
+def encoded_subjects(items: pa.Table) -> pa.DictionaryArray:
+    """Return the subject of every item of a table, as a number of one of its subjects."""
+    subjects = items["subject"].combine_chunks()
+    if isinstance(subjects, pa.DictionaryArray):
+        return subjects
+    return subjects.dictionary_encode()
+
+
+def subject_codes(items: pa.Table) -> Integers:
+    """Return the number of the subject of every item of a table, int64 [items]."""
+    codes = encoded_subjects(items).indices.to_numpy(zero_copy_only=False)
+    return np.asarray(codes, dtype=np.int64)
 
 
 def scored_by_all(credits: Floats) -> Floats:

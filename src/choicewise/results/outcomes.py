@@ -29,7 +29,13 @@ from choicewise.protocols.protocol import (
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 from choicewise.results.evidence import Column, Evidence, deciding_protocol, measured_columns
-from choicewise.results.measurement import Measurement, paired_credits, same_items
+from choicewise.results.measurement import (
+    Measurement,
+    encoded_subjects,
+    paired_credits,
+    same_items,
+    subject_codes,
+)
 from choicewise.results.number import Number
 from choicewise.results.rows import selection
 from choicewise.scoring.combine import COMBINERS
@@ -245,10 +251,9 @@ class _Rivals:
         subjects, credits = paired_credits(outcomes)
         group = rows[0].identity.subject
         group_of = GROUPS[aggregation]
-        among = np.array(
-            [group_of(subject, categories) == group for subject in subjects], dtype=np.bool_
-        )
-        self.credits = shared_credits(subjects, credits, aggregation, among)
+        names = encoded_subjects(outcomes[0].items).dictionary.to_pylist()
+        in_group = np.array([group_of(name, categories) == group for name in names], dtype=np.bool_)
+        self.credits = shared_credits(subjects, credits, aggregation, in_group[subjects])
         # Of a loss, less is better.
         if not self.metric.credited:
             self.credits = -self.credits
@@ -335,7 +340,7 @@ def _wider(row: Number, rank: int, low: int, high: int) -> Number:
 
 
 def shared_credits(
-    subjects: Sequence[str], credits: Floats, aggregation: str, among: Mask | None = None
+    subjects: Integers, credits: Floats, aggregation: str, among: Mask | None = None
 ) -> Floats:
     """Return the credits of items that all models scored, as they weigh in a mean over the items.
 
@@ -474,7 +479,7 @@ def influence(outcome: Outcome) -> Influence:
     Under macro, each of the n items of one of S subjects weighs 1 / (S n).
     """
     credit = outcome.credit
-    subjects = _subject_codes(outcome)
+    subjects = subject_codes(outcome.items)
     is_macro = outcome.protocol.aggregation == "macro"
     scored = ~np.isnan(credit)
     weight = np.zeros(len(credit))
@@ -779,14 +784,6 @@ def _deviations(credit: Floats, groups: Integers) -> Floats:
         means[-1] = credit.mean()
     correction = np.sqrt(sizes / np.maximum(sizes - 1, 1))
     return (credit - means[groups]) * correction[groups]
-
-
-def _subject_codes(outcome: Outcome) -> Integers:
-    """Return the number of each item's subject, int64 [items]."""
-    subjects = outcome.items["subject"].combine_chunks()
-    if not isinstance(subjects, pa.DictionaryArray):
-        subjects = subjects.dictionary_encode()
-    return np.asarray(subjects.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 _COMPUTING = frozenset({"benchmark", "bos", "boundary", "reading", "aggregation", "rev"})

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from choicewise.util.text import disarmed
@@ -19,7 +20,7 @@ JsonDict = dict[str, Any]
 JsonMapping = Mapping[str, Any]
 """An object of JSON that is only read."""
 
-_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_ESCAPES = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 DEEPEST: Final = 100
@@ -123,18 +124,25 @@ def page_json(content: Any, plain: bool = False) -> str:
     if not plain:
         content = _plain(content)
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_ESCAPES)
+    # Texts of megabytes: `str.translate` looks up every character of theirs.
+    for char, escape in _ESCAPES.items():
+        text = text.replace(char, escape)
+    return text
+
+
+# The records of a page share their keys and most of their words.
+_plain_text = lru_cache(maxsize=4096)(disarmed)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        return disarmed(value)
+        return _plain_text(value)
     if isinstance(value, float):
         return _plain_number(value)
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
     return value
 
 

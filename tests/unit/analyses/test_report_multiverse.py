@@ -30,6 +30,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.results.measurement import (
     Measurement,
     choice_probabilities,
+    encoded_subjects,
     human_counts,
     links,
     paired_credits,
@@ -141,7 +142,8 @@ def test_shared_items_are_found_by_id_where_runs_differ(runs: list[Run], tmp_pat
     assert ids == few.evidence.ids
     assert [whole.evidence.ids[place] for place in places[0]] == ids
     subjects, credits = paired_credits([whole, few])
-    assert set(subjects) == {"trees"}
+    names = encoded_subjects(whole.items).dictionary
+    assert {names[number].as_py() for number in subjects.tolist()} == {"trees"}
     assert credits[0].tolist() == credits[1].tolist()
     predictions = paired_predictions([few, whole])
     assert predictions[0].tolist() == predictions[1].tolist()

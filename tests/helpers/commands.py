@@ -49,6 +49,6 @@ def choicewise(*words: object, code: int | None = None, **environment: str) -> C
                 signal.signal(each, handler)
     told = CommandResult(
         asked, ended, *(each.buffer.getvalue().decode("utf-8") for each in streams)
-    )  # type: ignore[attr-defined]
+    )
     assert code in (None, ended), f"{asked}: code {ended}, {told.stderr}"
     return told

@@ -16,7 +16,6 @@ import pyarrow as pa
 from choicewise.data.dataset import Dataset
 from choicewise.engine import cut_shards
 from choicewise.errors import ModelError
-from choicewise.models.local.tokenizer import HfTokenizer
 from choicewise.models.model import Model
 from choicewise.questions import Ids, Span
 from choicewise.records import REQUESTS, SPANS
@@ -96,6 +95,9 @@ class BlockProcess(ValueProcess):
     @classmethod
     def of(cls, preparer: Preparer, model: Model) -> BlockProcess | None:
         """Return the process for ``model``; None if it can't have the same tokenizer."""
+        # Models that are not computed here need no module of local ones.
+        from choicewise.models.local.tokenizer import HfTokenizer
+
         tokenizer = model.tokenizer
         if type(tokenizer) is not PartwiseTokenizer or type(tokenizer.inner) is not HfTokenizer:
             return None
@@ -130,6 +132,8 @@ class _Order:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; ModelError if it is another one now."""
+        from choicewise.models.local.tokenizer import HfTokenizer
+
         inner = HfTokenizer(self.folder)
         tokenizer = PartwiseTokenizer(inner, inner.cut)
         if _identity(tokenizer) != self.identity:

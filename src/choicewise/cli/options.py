@@ -17,7 +17,6 @@ from choicewise.errors import UsageError, not_applicable
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
     from choicewise.models.model import Model
-    from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest
     from choicewise.running.job import Job, OpenedSource, Source
 
@@ -75,7 +74,7 @@ def shots_of(text: str | None) -> int | str | None:
     return text
 
 
-class _Group:
+class OptionGroup:
     """Options of a group count as given if they differ from their defaults."""
 
     @property
@@ -101,7 +100,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loading(_Group):
+class Loading(OptionGroup):
     """Options that say how the model is loaded."""
 
     dtype: ModelDtype = None
@@ -124,7 +123,7 @@ class Loading(_Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part(_Group):
+class Part(OptionGroup):
     """Options that select items, and say what becomes of bad ones."""
 
     subject: Subjects = None
@@ -150,7 +149,7 @@ class Part(_Group):
 
 
 @dataclass(frozen=True)
-class Tasks(_Group):
+class Tasks(OptionGroup):
     """Options about task files of the harness."""
 
     include_path: IncludePath = None
@@ -158,16 +157,7 @@ class Tasks(_Group):
 
 
 @dataclass(frozen=True)
-class Spread(_Group):
-    """Options that say where the model computes."""
-
-    executor: Executor = "local"
-    workers: Workers = None
-    shard: Shard = None
-
-
-@dataclass(frozen=True)
-class Output(_Group):
+class Output(OptionGroup):
     """Options that say how much of the numbers is printed, and in which form."""
 
     every: All = False
@@ -252,24 +242,11 @@ def tell_notes(source: OpenedSource, job: Job) -> None:
                 columns.append("the blank _ in the questions")
             else:
                 columns.append(f"field {name}")
-        tell(f"note: {_first_of(names)} leave out part of the questions: {' and '.join(columns)}")
+        tell(f"note: {first_of(names)} leave out part of the questions: {' and '.join(columns)}")
 
 
-def tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
-    """Tell on stderr if the chat template of ``model`` takes no system text and a protocol has one."""
-    chats = []
-    for name, protocol in recipes.items():
-        if protocol.chat != "none" and (protocol.system or protocol.header):
-            chats.append(name)
-    template = model.tokenizer.chat
-    if chats and template is not None and not template.takes_system:
-        tell(
-            f"note: the chat template of {model.name} takes no system prompt; none is "
-            f"sent under {_first_of(chats)}"
-        )
-
-
-def _first_of(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
+    """Return the first of ``names``, with the number of the others."""
     if len(names) == 1:
         return names[0]
     return f"{names[0]} and {len(names) - 1} more"
@@ -368,13 +345,6 @@ Score = Annotated[
         help="Compute only this score where a protocol has it: acc_norm, char_mean_bare, ...",
     ),
 ]
-Panel = Annotated[
-    bool,
-    typer.Option(
-        "--panel",
-        help="Also vary the order, names and labels of the choices, for `report DIR invariance`.",
-    ),
-]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(
@@ -419,13 +389,6 @@ MappingFile = Annotated[
         metavar="FILE",
         readable=False,
         help="A TOML file that names the columns of question, choices and answer (docs/data.md).",
-    ),
-]
-WithoutMissing = Annotated[
-    bool,
-    typer.Option(
-        "--without-missing",
-        help="Leave out benchmarks whose data are missing, instead of stopping.",
     ),
 ]
 RunFolders = Annotated[
@@ -495,38 +458,6 @@ BatchTokens = Annotated[
         metavar="N",
         min=1,
         help="Tokens per batch; halved automatically if memory runs out.",
-    ),
-]
-
-Executor = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        metavar="<local|ray>",
-        help="Where to compute: on this machine, or on the Ray cluster at RAY_ADDRESS (if unset, a"
-        " new one on this machine).",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        help=(
-            "Processes that compute a shard each, one per GPU (default: 1; with Ray as many as "
-            "fit)."
-        ),
-    ),
-]
-
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Run only part I of N; `choicewise merge` joins the parts. 'slurm': part"
-        " SLURM_ARRAY_TASK_ID of a job array.",
     ),
 ]
 

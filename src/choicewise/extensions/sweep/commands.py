@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +12,11 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.options import (
     Loading,
+    OptionGroup,
     Output,
     Part,
-    Spread,
     Tasks,
+    first_of,
     grouped,
     tell_notes,
 )
@@ -36,6 +37,62 @@ if TYPE_CHECKING:
     Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
 
 
+Panel = Annotated[
+    bool,
+    typer.Option(
+        "--panel",
+        help="Also vary the order, names and labels of the choices, for `report DIR invariance`.",
+    ),
+]
+WithoutMissing = Annotated[
+    bool,
+    typer.Option(
+        "--without-missing",
+        help="Leave out benchmarks whose data are missing, instead of stopping.",
+    ),
+]
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        metavar="<local|ray>",
+        help="Where to compute: on this machine, or on the Ray cluster at RAY_ADDRESS (if unset, a"
+        " new one on this machine).",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help=(
+            "Processes that compute a shard each, one per GPU (default: 1; with Ray as many as "
+            "fit)."
+        ),
+    ),
+]
+
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Run only part I of N; `choicewise merge` joins the parts. 'slurm': part"
+        " SLURM_ARRAY_TASK_ID of a job array.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Spread(OptionGroup):
+    """Options that say where the model computes."""
+
+    executor: Executor = "local"
+    workers: Workers = None
+    shard: Shard = None
+
+
 @grouped
 def run(
     *,
@@ -54,14 +111,14 @@ def run(
     ] = None,
     shots: options.Shots = None,
     score: options.Score = None,
-    panel: options.Panel = False,
+    panel: Panel = False,
     part: Part,
     chat: options.Chat = None,
     system: options.System = None,
     tasks: Tasks,
     loading: Loading,
     spread: Spread,
-    without_missing: options.WithoutMissing = False,
+    without_missing: WithoutMissing = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Count the requests and estimate the time; run nothing."),
@@ -238,7 +295,7 @@ def sweep(
     ] = None,
     shots: options.Shots = None,
     score: options.Score = None,
-    panel: options.Panel = False,
+    panel: Panel = False,
     part: Part,
     tasks: Tasks,
     loading: Loading,
@@ -322,7 +379,7 @@ def do_sweep(
 
     def begin(model: Model, source: OpenedSource, recipes: Mapping[str, Protocol]) -> None:
         models.append(model)
-        options.tell_system_texts(model, recipes)
+        _tell_system_texts(model, recipes)
         ready(model, source, recipes)
 
     def computed() -> int | None:
@@ -336,6 +393,20 @@ def do_sweep(
         )
         return run_sweep(
             job, out, audience, sources, go_on=go_on and not alone, alone=alone, command=command
+        )
+
+
+def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
+    """Tell on stderr if the chat template of ``model`` takes no system text and a protocol has one."""
+    chats = []
+    for name, protocol in recipes.items():
+        if protocol.chat != "none" and (protocol.system or protocol.header):
+            chats.append(name)
+    template = model.tokenizer.chat
+    if chats and template is not None and not template.takes_system:
+        tell(
+            f"note: the chat template of {model.name} takes no system prompt; none is "
+            f"sent under {first_of(chats)}"
         )
 
 

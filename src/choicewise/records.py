@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Annotated, Any, NamedTuple, Self, get_type_hints
+from typing import Annotated, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from choicewise.errors import UsageError
+from choicewise.util.jsonio import JsonDict
 
 Text = Annotated[str, pa.string()]
 Int32 = Annotated[int, pa.int32()]
@@ -256,7 +257,7 @@ class ModelRecord:
         return self.source if self.source.startswith(f"{self.name}@") else self.name
 
     @property
-    def computation(self) -> dict[str, Any]:
+    def computation(self) -> JsonDict:
         """Return the fields that what the model computes depends on: all but the kind."""
         content = asdict(self)
         del content["kind"]
@@ -559,7 +560,7 @@ class Manifest:
     blocks: tuple[BlockRecord, ...] = ()
     complete: bool = False
     files: dict[str, FileRecord] = field(default_factory=dict)
-    job: dict[str, Any] = field(default_factory=dict)
+    job: JsonDict = field(default_factory=dict)
     imported: ImportRecord | None = None
     server: ServerRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)
@@ -572,7 +573,7 @@ class Manifest:
         """Return the command that finishes the run when it is repeated."""
         return "choicewise run" if self.imported is None else "choicewise import"
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> JsonDict:
         """Return the fields for files and digests, without the empty ones of ``NEW_FIELDS``."""
         content = asdict(self)
         if self.shard is None:

@@ -15,7 +15,7 @@ from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from choicewise.util.jsonio import json_value
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_value
 from choicewise.util.text import (
     NAME,
     broken,
@@ -102,7 +102,7 @@ class Table:
     columns: Sequence[Column] = ()
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: JsonMapping = field(default_factory=dict)
     data: bool = False
     split: int = 0
 
@@ -124,7 +124,7 @@ def rows_of(columns: Sequence[Column], records: Iterable[object]) -> list[Sequen
     return list(map(attrgetter(*[column.name for column in columns]), records))
 
 
-def facts_of(record: Any, without: Collection[str]) -> dict[str, Any]:
+def facts_of(record: Any, without: Collection[str]) -> JsonDict:
     """Return the fields of a dataclass by name, without those that the rows or the notes of a table
     have.
     """
@@ -493,7 +493,7 @@ def _borderless() -> RichTable:
     return RichTable(box=None, pad_edge=False, header_style="bold")
 
 
-def as_json(table: Table) -> dict[str, Any]:
+def as_json(table: Table) -> JsonDict:
     """Return the values of all columns by name, with None for NaN and infinity, and facts and notes
     beside them.
     """
@@ -510,7 +510,7 @@ def as_json(table: Table) -> dict[str, Any]:
     }
 
 
-def table_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def table_csv(columns: Sequence[str], rows: Iterable[JsonMapping]) -> str:
     """Return the values of ``columns`` in ``rows`` as CSV with a header. A text that a spreadsheet
     would compute begins with an apostrophe.
     """

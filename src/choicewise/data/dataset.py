@@ -30,7 +30,7 @@ from choicewise.data.items import (
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.records import ITEMS, SkippedRow
 from choicewise.util.files import SETTINGS, read_text
-from choicewise.util.jsonio import exact_json, lines_digest
+from choicewise.util.jsonio import JsonDict, JsonMapping, exact_json, lines_digest
 from choicewise.util.text import listed
 
 GAP = "..."
@@ -216,7 +216,7 @@ def _is_kind(annotation: str, value: object) -> bool:
     return isinstance(value, dict) and all(_is_kind(inner, part) for part in value.values())
 
 
-def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
+def columns_of(declared: JsonMapping, where: str) -> Columns:
     """Return the mapping that a table declares; its keys are the fields of :class:`Columns`.
 
     Raises DataError, saying ``where``, for an unknown key or a value of the wrong kind.
@@ -230,7 +230,7 @@ def columns_of(declared: Mapping[str, Any], where: str) -> Columns:
     kinds = {spec.name: str(spec.type) for spec in fields(Columns) if spec.init}
     problems = []
     wrong = []
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for key, value in declared.items():
         if key not in kinds:
             problems.append(f"{key!r} is not a key of a mapping; {did_you_mean(key, kinds)}")
@@ -272,12 +272,12 @@ def _thawed(value: Any) -> Any:
     return value
 
 
-def mapping_table(columns: Columns) -> dict[str, Any]:
+def mapping_table(columns: Columns) -> JsonDict:
     """Return the table of which :func:`columns_of` makes ``columns``.
 
     It holds the question and what differs from the defaults.
     """
-    values: dict[str, Any] = {"question": columns.question or ""}
+    values: JsonDict = {"question": columns.question or ""}
     default = Columns(target="")
     for spec in fields(columns):
         if not spec.init or spec.name == "question":

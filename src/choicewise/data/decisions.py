@@ -21,7 +21,7 @@ from choicewise.data.files import Number, Row, spell, text
 from choicewise.data.items import PEOPLE, SHARES_ROUNDED, Item
 from choicewise.errors import NoAnswer, UnusableRow
 from choicewise.questions import TypedQuestion
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, exact_json
 
 KINDS = ("choice", "noul", "score")
 """Types of question: one of several options, yes or no, one of several levels in their order."""
@@ -64,12 +64,12 @@ def typed_text(question: TypedQuestion) -> str:
     return exact_json({"state": json.loads(question.state), "questions": questions})
 
 
-def _question(question: TypedQuestion) -> dict[str, Any]:
+def _question(question: TypedQuestion) -> JsonDict:
     """Return the JSON object of a question; :func:`_typed` reads it."""
-    described: dict[str, Any] = {}
+    described: JsonDict = {}
     for name, description in zip(question.names, question.descriptions, strict=True):
         described[name] = None if description is None else json.loads(description)
-    json_object: dict[str, Any] = {"type": question.kind, "instructions": question.instructions}
+    json_object: JsonDict = {"type": question.kind, "instructions": question.instructions}
     if question.kind == "choice":
         json_object["criteria"] = described
     elif question.kind == "score":
@@ -106,13 +106,13 @@ def read_typed(body: str) -> TypedQuestion:
     return _typed(question, exact_json(whole["state"]), question["instructions"])
 
 
-def _typed(question: Mapping[str, Any], state: str, instructions: str) -> TypedQuestion:
+def _typed(question: JsonMapping, state: str, instructions: str) -> TypedQuestion:
     names, descriptions = _options(question["type"], question.get("criteria"))
     spelled = tuple(None if value is None else exact_json(value) for value in descriptions)
     return TypedQuestion(question["type"], state, instructions, names, spelled)
 
 
-def is_decisions(row: Mapping[str, Any]) -> bool:
+def is_decisions(row: JsonMapping) -> bool:
     """Check that a file whose first row is ``row`` holds typed questions about states."""
     if "state" not in row:
         return False
@@ -186,7 +186,7 @@ def _item(
     return Item(id, instructions, names, (right,), case, all_fields)
 
 
-def _instructions(question: Mapping[str, Any]) -> str:
+def _instructions(question: JsonMapping) -> str:
     instructions = question.get("instructions")
     if instructions is None:
         return ""
@@ -237,9 +237,7 @@ def _gold(kind: str, names: Sequence[str], gold: Any) -> tuple[int, list[float] 
     return indices[spelled], _shares(_table(_plain(shares), "probabilities"), indices, names)
 
 
-def _shares(
-    shares: Mapping[str, Any], indices: Mapping[str, int], names: Sequence[str]
-) -> list[float]:
+def _shares(shares: JsonMapping, indices: Mapping[str, int], names: Sequence[str]) -> list[float]:
     """Return the probability of each choice.  Raises UnusableRow unless they sum to 1."""
     by_index: dict[int, float] = {}
     for key, share in shares.items():
@@ -265,7 +263,7 @@ def _shares(
     return [by_index[index] for index in range(len(names))]
 
 
-def _table(value: Any, name: str) -> Mapping[str, Any]:
+def _table(value: Any, name: str) -> JsonMapping:
     parsed = _parsed(value)
     if not isinstance(parsed, Mapping):
         raise UnusableRow(f"column {name} is not an object")

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from choicewise.errors import DataError, UnusableRow
 from choicewise.util.files import TABLE, open_file
-from choicewise.util.jsonio import DEEPEST, TOO_DEEP, is_deep
+from choicewise.util.jsonio import DEEPEST, TOO_DEEP, JsonDict, JsonMapping, is_deep
 from choicewise.util.text import quoted
 
 Value = TypeVar("Value")
-Row = dict[str, Any]
+Row = JsonDict
 """A row by the names of its columns."""
 
 LONGEST = 200_000  # characters of a Python literal: a hundred times RACE's
@@ -95,7 +95,7 @@ def spell(cell: object, column: str) -> str:
     return _json(cell, column)
 
 
-def value_at(row: Mapping[str, Any], path: str) -> object:
+def value_at(row: JsonMapping, path: str) -> object:
     """Return the cell under a column's name, or a path into nested columns (``question.stem``).
 
     Raises UnusableRow if this row has no such column.
@@ -395,7 +395,7 @@ class RowPlace(NamedTuple):
         return f"{self.file}, row {self.number} ({how})"
 
 
-def read_toml(text: str) -> dict[str, Any]:
+def read_toml(text: str) -> JsonDict:
     """Return the table that ``text`` declares.
 
     Raises ValueError if it is no TOML, or is nested more than DEEPEST deep.
@@ -491,7 +491,7 @@ def _refuse_constant(constant: str) -> object:
     raise UnusableRow(f"{constant} is not valid JSON")
 
 
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> JsonDict:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise UnusableRow(f"key {repeated([key for key, _ in pairs])!r} appears twice")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from choicewise.data.files import Number, list_in, value_at
 from choicewise.errors import UnusableRow
+from choicewise.util.jsonio import JsonMapping
 
 _MEMBER = re.compile(r"\s*(?P<stem>.*?)[ _.-]?(?P<label>[A-Z]|[a-z]|[0-9]{1,3})\s*")
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -97,7 +98,7 @@ class OptionWatch:
         self._options: list[str] = []
         self._others: list[str] = []
 
-    def left_out(self, row: Mapping[str, Any], choices: Sequence[str] | None) -> str:
+    def left_out(self, row: JsonMapping, choices: Sequence[str] | None) -> str:
         """Return the first column with an option that is not among ``choices``, or "".
 
         ``choices``: what the mapping reads of the row; None if the row can't be read.  A column
@@ -140,7 +141,7 @@ class OptionWatch:
         capitals = self._series.get((member.stem, "A"), 0)
         return member.kind == "a" and member.number == capitals and capitals > 1
 
-    def _in_series(self, row: Mapping[str, Any]) -> str:
+    def _in_series(self, row: JsonMapping) -> str:
         """Return the first column of a series with two texts or more, or "".
 
         A series begins with A, 0 or 1.
@@ -158,7 +159,7 @@ class OptionWatch:
         return ""
 
 
-def paths(row: Mapping[str, Any], start: str = "") -> Iterator[str]:
+def paths(row: JsonMapping, start: str = "") -> Iterator[str]:
     """Yield the columns of a row; of a table in a cell, unless it is a list with labels, its parts."""
     for name, cell in row.items():
         is_table = isinstance(cell, Mapping) and not isinstance(cell.get("text"), list)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import combinations
 from random import Random
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from choicewise.data.dataset import RESERVED, Columns
 from choicewise.data.files import (
@@ -28,7 +28,7 @@ from choicewise.data.files import (
 from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
 from choicewise.data.options import OptionWatch, names_of
 from choicewise.errors import DataError, NoAnswer, UnusableRow
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import JsonMapping, exact_json
 from choicewise.util.text import shortened
 
 # How an answer may be spelled; if several fit every row of a file, they mean the same.
@@ -240,7 +240,7 @@ class RowDraft(NamedTuple):
         return self._replace(order=tuple(order))
 
 
-def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
+def draft(row: JsonMapping, columns: Columns) -> RowDraft:
     """Read one row.  Raises UnusableRow if a column is missing or holds what it can't."""
     if columns.last_of is not None:
         parts = read_list(value_at(row, columns.last_of), columns.last_of)
@@ -269,14 +269,14 @@ def draft(row: Mapping[str, Any], columns: Columns) -> RowDraft:
     )
 
 
-def _text_at(row: Mapping[str, Any], name: str | None) -> str:
+def _text_at(row: JsonMapping, name: str | None) -> str:
     """Return the text of a column; empty if no column is named."""
     if name is None:
         return ""
     return text(value_at(row, name), name)
 
 
-def _single(row: Mapping[str, Any], columns: Columns) -> Single | None:
+def _single(row: JsonMapping, columns: Columns) -> Single | None:
     """Return the question with one right choice, if the mapping has it."""
     if columns.single is None:
         return None
@@ -291,7 +291,7 @@ def _single(row: Mapping[str, Any], columns: Columns) -> Single | None:
 
 
 def _choices_and_answer(
-    row: Mapping[str, Any], columns: Columns
+    row: JsonMapping, columns: Columns
 ) -> tuple[tuple[str, ...], Answer | tuple[int, ...]]:
     """Return the choices of a row, and its answer or the indices of the right ones."""
     if columns.target is not None:
@@ -498,7 +498,7 @@ class Shape(NamedTuple):
     also: tuple[str, ...] = ()
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
-    def fits(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
+    def fits(self, row: JsonMapping, *, answered: bool = True) -> bool:
         """Check that ``row`` has all its columns, and no option beside them.
 
         Without ``answered`` the column of the answer must be missing.
@@ -507,14 +507,14 @@ class Shape(NamedTuple):
             return False
         return not option_watch(self.columns).left_out(row, choices_of(row, self.columns))
 
-    def other_value(self, row: Mapping[str, Any]) -> str:
+    def other_value(self, row: JsonMapping) -> str:
         """Return the first column that holds none of the texts it must hold, or ""."""
         for name, texts in self.values.items():
             if row.get(name) not in texts:
                 return name
         return ""
 
-    def has_columns(self, row: Mapping[str, Any], *, answered: bool = True) -> bool:
+    def has_columns(self, row: JsonMapping, *, answered: bool = True) -> bool:
         """Check that ``row`` has all its columns, whatever they hold; see :meth:`fits`."""
         columns = self.columns
         if columns.last_of is not None:
@@ -538,7 +538,7 @@ def option_watch(columns: Columns) -> OptionWatch:
     return OptionWatch(sources, used, is_fixed=bool(columns.fixed))
 
 
-def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | None:
+def choices_of(row: JsonMapping, columns: Columns) -> tuple[str, ...] | None:
     """Return the choices of a row, of which other columns may be bad; None if they can't be read."""
     try:
         choices, _ = _choices_and_answer(row, columns)
@@ -547,7 +547,7 @@ def choices_of(row: Mapping[str, Any], columns: Columns) -> tuple[str, ...] | No
     return choices
 
 
-def has_column(row: Mapping[str, Any], path: str) -> bool:
+def has_column(row: JsonMapping, path: str) -> bool:
     """Check that the row has a column of this name, or this path into nested columns."""
     if "." not in path:
         return path in row
@@ -650,7 +650,7 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
-def recognise(row: Mapping[str, Any]) -> Columns | None:
+def recognise(row: JsonMapping) -> Columns | None:
     """Return the mapping of the first shape whose columns are all in ``row``, or None.
 
     Columns named ``id`` and ``subject`` are the id and the subject, if the shape names no others.
@@ -667,7 +667,7 @@ def recognise(row: Mapping[str, Any]) -> Columns | None:
     )
 
 
-def shape_of(row: Mapping[str, Any]) -> str | None:
+def shape_of(row: JsonMapping) -> str | None:
     """Return the name of the first shape that fits ``row``, or None."""
     for name, shape in SHAPES.items():
         if shape.fits(row):
@@ -692,7 +692,7 @@ def shape_of_columns(columns: Columns) -> str:
     return ""
 
 
-def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
+def _answer(row: JsonMapping, columns: Columns) -> Answer:
     try:
         answer = value_at(row, columns.answer or "")
     except UnusableRow as reason:
@@ -719,9 +719,7 @@ def _answer(row: Mapping[str, Any], columns: Columns) -> Answer:
 _AS_STORED = Columns(target="")
 
 
-def _texts(
-    row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns
-) -> tuple[str, ...]:
+def _texts(row: JsonMapping, source: str | tuple[str, ...], columns: Columns) -> tuple[str, ...]:
     cells, _, name = _cells(row, source, columns)
     if columns.drop_empty:
         cells = [cell for cell in cells if cell is not None and cell != ""]
@@ -729,7 +727,7 @@ def _texts(
 
 
 def _cells(
-    row: Mapping[str, Any], source: str | tuple[str, ...], columns: Columns
+    row: JsonMapping, source: str | tuple[str, ...], columns: Columns
 ) -> tuple[list[object], list[object] | None, str]:
     """Return the cells of the choices, their labels if there are some, and the columns' name."""
     if isinstance(source, tuple):
@@ -802,7 +800,7 @@ def split_choices(cell: str, separator: str) -> Sequence[str]:
     return parts
 
 
-def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
+def _fields(row: JsonMapping, columns: Columns) -> Mapping[str, str]:
     """Return every other column as text.
 
     Nulls are left out: a protocol that needs the column then says that it is missing.
@@ -823,7 +821,7 @@ def _fields(row: Mapping[str, Any], columns: Columns) -> Mapping[str, str]:
     return MappingProxyType(kept)
 
 
-def _leaves(row: Mapping[str, Any], used: frozenset[str]) -> Iterator[tuple[str, object]]:
+def _leaves(row: JsonMapping, used: frozenset[str]) -> Iterator[tuple[str, object]]:
     """Yield the columns of a row, and of a nested one of which a part is used all parts.
 
     These have names such as ``question.stem``.
@@ -850,7 +848,7 @@ def _remaining(
     return remaining
 
 
-def _present(row: Mapping[str, Any], *names: str | None) -> str | None:
+def _present(row: JsonMapping, *names: str | None) -> str | None:
     for name in names:
         if name is not None and name in row:
             return name

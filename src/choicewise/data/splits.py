@@ -20,6 +20,7 @@ from choicewise.data.files import ROW_READERS, text, value_at
 from choicewise.data.items import categories_of
 from choicewise.data.rows import recognise
 from choicewise.errors import DataError, UnusableRow, first_lines
+from choicewise.util.jsonio import JsonMapping
 
 # A split's name in file names → the one it has in a dataset.
 SPLITS = {
@@ -230,7 +231,7 @@ def joined(folder: Path, parts: Mapping[str, Files], columns: Columns | None) ->
     return Joined.of(parts, rows_say=rows_say)
 
 
-def _head(files: Files) -> Mapping[str, Any]:
+def _head(files: Files) -> JsonMapping:
     """Return the first row of the first file; empty if it can't be read."""
     first_files = next(iter(files.values()))
     row = next(ROW_READERS[first_files[0].suffix](first_files[0]), None)
@@ -239,7 +240,7 @@ def _head(files: Files) -> Mapping[str, Any]:
     return row
 
 
-def _subject_of_row(row: Mapping[str, Any], columns: Columns | None) -> str:
+def _subject_of_row(row: JsonMapping, columns: Columns | None) -> str:
     """Return the subject that a row says, or an empty text."""
     mapping = columns or recognise(row)
     if mapping is None or mapping.subject is None:
@@ -290,7 +291,7 @@ class Configuration:
 
 
 def repository_configurations(
-    paths: Iterable[str], card: Mapping[str, Any] | None
+    paths: Iterable[str], card: JsonMapping | None
 ) -> dict[str, Configuration]:
     """Return the configurations of a repository by name.
 
@@ -318,7 +319,7 @@ def repository_configurations(
     return configurations
 
 
-def _declared(paths: Sequence[str], config: Mapping[str, Any]) -> Configuration:
+def _declared(paths: Sequence[str], config: JsonMapping) -> Configuration:
     """Return the configuration that the description of a repository declares."""
     name = str(config.get("config_name", DEFAULT))
     folder = str(config.get("data_dir") or "").strip("/")

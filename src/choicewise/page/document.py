@@ -19,11 +19,11 @@ from choicewise.errors import UsageError
 from choicewise.page import item_views, sections
 from choicewise.page import study as study_data
 from choicewise.page.charts import bump, lanes, strip
+from choicewise.page.charts.chart import Record
 from choicewise.page.embed import (
     SCROLLS,
     Drawing,
     Embedded,
-    Record,
     Section,
     Spec,
     Specifications,
@@ -49,7 +49,7 @@ from choicewise.report.tables import average_tables
 from choicewise.results.ladder import Effect
 from choicewise.results.run import Run
 from choicewise.util.files import disk_errors, new_folder, write_text
-from choicewise.util.jsonio import page_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, page_json
 from choicewise.util.text import counted, quoted, shortened
 
 ROOM = 1_500_000
@@ -246,7 +246,7 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     return FullItems(chunks, elements)
 
 
-def _fitting(name: str, batch: Mapping[str, Any], room: int) -> tuple[Embedded | None, int]:
+def _fitting(name: str, batch: JsonMapping, room: int) -> tuple[Embedded | None, int]:
     """Return an element of as many items of the batch as have room, from its first one, and how
     many they are.
     """
@@ -272,7 +272,7 @@ class Part:
     sha256: str
     items: tuple[int, ...]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> JsonDict:
         """Return what the page's script needs to fetch and check it."""
         return {"name": self.name, "sha256": self.sha256, "ids": self.items}
 
@@ -491,11 +491,11 @@ def _logged(study: Study) -> list[str]:
     return lines
 
 
-def _first_view(content: Content) -> dict[str, Any]:
+def _first_view(content: Content) -> JsonDict:
     """Return what the page shows before its script does anything: of the first run, order and pair."""
     study = content.study
     effects = lanes.effects_values(content.effects[0])
-    view: dict[str, Any] = {"content": content, "study": study, "first": study.runs[0]}
+    view: JsonDict = {"content": content, "study": study, "first": study.runs[0]}
     view["contents"] = _contents(content)
     view["caption"] = _caption
     view["averages"] = [page_table(table) for table in average_tables(study.averages)]
@@ -535,7 +535,7 @@ def _drawn(name: str, values: Sequence[Record]) -> Drawing | None:
 
 def _drawn_pair(
     content: Content, pair: study_data.Pair
-) -> tuple[dict[str, Any], Drawing | None, list[Record]]:
+) -> tuple[JsonDict, Drawing | None, list[Record]]:
     """Return the sentence and rows of a pair, its drawing if it has one, and the values of that."""
     values = content.pair_values(pair)
     return sections.pair_data(content.study, pair), _drawn("pair", values), values
@@ -569,7 +569,7 @@ def _contents(content: Content) -> dict[str, tuple[str, str]]:
     return contents
 
 
-def _state(specs: Specifications, name: str, values: Sequence[Record]) -> dict[str, Any]:
+def _state(specs: Specifications, name: str, values: Sequence[Record]) -> JsonDict:
     """Return what the page's script needs to draw these values, and to say how to read them."""
     return specs.state(_SPECS[name], values) | {"caption": _caption(name, values)}
 
@@ -622,9 +622,7 @@ def _without_changes(name: str) -> str:
     return entry
 
 
-def _item_places(
-    content: Content, inside: FullItems, parts: Sequence[Part]
-) -> list[dict[str, Any]]:
+def _item_places(content: Content, inside: FullItems, parts: Sequence[Part]) -> list[JsonDict]:
     """Return for each dataset where the page's script finds items in full."""
     places = []
     for dataset, (items, chunks) in enumerate(zip(content.listed, inside.chunks, strict=True)):
@@ -647,8 +645,8 @@ def _sheet_numbers(content: Content) -> list[int]:
     return [numbers[name] for name in content.numbers]
 
 
-def _order_data(order: Order, specs: Specifications) -> dict[str, Any]:
-    states: dict[str, Any] = {}
+def _order_data(order: Order, specs: Specifications) -> JsonDict:
+    states: JsonDict = {}
     if not order.values:
         return states
     for which, values in (("few", order.values), ("all", order.all_values)):
@@ -657,7 +655,7 @@ def _order_data(order: Order, specs: Specifications) -> dict[str, Any]:
     return states
 
 
-def _run_head(content: Content, number: int) -> dict[str, Any]:
+def _run_head(content: Content, number: int) -> JsonDict:
     run = content.study.runs[number]
     return {
         "label": run.label,
@@ -672,8 +670,8 @@ def _run_head(content: Content, number: int) -> dict[str, Any]:
     }
 
 
-def _run_data(content: Content, number: int, specs: Specifications) -> dict[str, Any]:
-    data: dict[str, Any] = {
+def _run_data(content: Content, number: int, specs: Specifications) -> JsonDict:
+    data: JsonDict = {
         "strip": _state(specs, "strip", content.strips[number]),
         "numbers": content.tables[number].rows,
     }

@@ -7,7 +7,7 @@ import re
 import typing
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError, install_line
-from choicewise.page.charts.chart import Chart
+from choicewise.page.charts.chart import Chart, Record
 from choicewise.util import text
 from choicewise.util.cache import read_user_cache, write_user_cache
-from choicewise.util.jsonio import page_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, page_json
 from choicewise.util.text import disarmed, percent, plain, quoted, shown
 
 if TYPE_CHECKING:
@@ -133,13 +133,10 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
     return Embedded(name, "application/octet-stream", b64encode(compressed).decode())
 
 
-Record = dict[str, Any]
-
-
 class Spec(typing.Protocol):
     """Return the chart of such values, so many pixels wide."""
 
-    def __call__(self, values: Sequence[Record], *, width: int) -> dict[str, Any]:
+    def __call__(self, values: Sequence[Record], *, width: int) -> JsonDict:
         """Return a specification of Vega-Lite with its data."""
 
 
@@ -147,10 +144,10 @@ class Spec(typing.Protocol):
 class Specifications:
     """Specifications without data, each once; states of charts name them by their positions."""
 
-    known: list[dict[str, Any]] = field(default_factory=list)
+    known: list[JsonDict] = field(default_factory=list)
     _positions: dict[str, int] = field(default_factory=dict)
 
-    def state(self, draw: Spec, values: Sequence[Record]) -> dict[str, Any]:
+    def state(self, draw: Spec, values: Sequence[Record]) -> JsonDict:
         """Return what the page's script needs to draw these values: wide and slim specifications,
         and the data.
         """
@@ -163,7 +160,7 @@ class Specifications:
             "values": wide["data"]["values"],
         }
 
-    def _position(self, spec: Mapping[str, Any]) -> int:
+    def _position(self, spec: JsonMapping) -> int:
         content = {name: part for name, part in spec.items() if name not in ("data", "description")}
         text = json.dumps(content, sort_keys=True)
         if text not in self._positions:
@@ -193,11 +190,11 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     return Drawing(Markup(wide), Markup(slim), scrolls)
 
 
-def _svg(spec: dict[str, Any]) -> str:
+def _svg(spec: JsonDict) -> str:
     return _BARE.sub("", Chart("", "", spec).page_svg())
 
 
-def _no_data(specs: Specifications) -> dict[str, Any]:
+def _no_data(specs: Specifications) -> JsonDict:
     return {}
 
 
@@ -215,7 +212,7 @@ class Section:
     name: str
     title: str
     html: str
-    data: Callable[[Specifications], Mapping[str, Any]] = _no_data
+    data: Callable[[Specifications], JsonMapping] = _no_data
     script: str = ""
 
 

@@ -26,6 +26,7 @@ from choicewise.results.number import COUNTS, SERIOUS, WARNINGS, Number
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Integers, Mask
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import (
     counted,
     disarmed,
@@ -482,7 +483,7 @@ def study_items(study: Study) -> list[Items]:
     return items
 
 
-def index_data(items: Items, protocols: Sequence[str]) -> dict[str, Any]:
+def index_data(items: Items, protocols: Sequence[str]) -> JsonDict:
     """Return the index for the page's script: columns, and a bit for each item and protocol."""
     index = items.index
     numbers = {name: number for number, name in enumerate(protocols)}
@@ -541,7 +542,7 @@ def inside(items: Items) -> list[int]:
 
 def details(
     study: Study, items: Items, chosen: Sequence[int]
-) -> Iterator[tuple[list[int], dict[str, Any]]]:
+) -> Iterator[tuple[list[int], JsonDict]]:
     """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
     positions, and data.
     """
@@ -607,7 +608,7 @@ def _pieces(text: str) -> list[str]:
 
 def item_detail(
     explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
-) -> dict[str, Any]:
+) -> JsonDict:
     """Return one item as ``explained`` by one or several runs, each with its position on the page.
 
     ``protocols``: all names on the page; the data name them by their positions. Others are left
@@ -669,9 +670,7 @@ def packed(items: Mask) -> str:
     return b64encode(np.packbits(items).tobytes()).decode()
 
 
-def _request_data(
-    request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts
-) -> dict[str, Any]:
+def _request_data(request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts) -> JsonDict:
     notes = list(map(disarmed, request.notes))
     if request.missing is not None:
         notes.append(disarmed(f"not asked: {request.missing}"))
@@ -688,7 +687,7 @@ def _request_data(
     }
 
 
-def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, Any]:
+def _continuation_data(scored: ScoredContinuation, texts: Texts) -> JsonDict:
     warnings = list(map(disarmed, scored.warnings))
     if len(scored.tokens) > _MOST_TOKENS:
         warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
@@ -700,7 +699,7 @@ def _continuation_data(scored: ScoredContinuation, texts: Texts) -> dict[str, An
     tokens = []
     for token in scored.tokens[:_MOST_TOKENS]:
         tokens.append([shown_line(token.text), _rounded(token.logprob)])
-    data: dict[str, Any] = {
+    data: JsonDict = {
         "choice": choice,
         "text": shown_line((_NO_TEXT if text is None else text)[:LONGEST]),
         "total": _rounded(scored.total),

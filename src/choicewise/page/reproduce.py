@@ -23,7 +23,7 @@ from choicewise.protocols.catalogue import (
 from choicewise.protocols.protocol import Protocol, signature
 from choicewise.records import Manifest
 from choicewise.running.job import split_tasks
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import JsonDict, JsonMapping, exact_json
 from choicewise.util.text import command_line
 
 _MAPPING = "mapping.toml"
@@ -98,13 +98,13 @@ def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | 
     return Recipe(line, file, text, named=not _is_guessed(manifest, data))
 
 
-def _data(job: Mapping[str, Any]) -> Mapping[str, Any]:
+def _data(job: JsonMapping) -> JsonMapping:
     """Return the first data of a job, or nothing if it names none."""
     sources = job.get("data")
     return sources[0] if sources else {}
 
 
-def mapping_text(table: Mapping[str, Any]) -> str:
+def mapping_text(table: JsonMapping) -> str:
     """Return a mapping as the TOML file that says the same."""
     return "".join(f"{name} = {_toml(value)}\n" for name, value in table.items())
 
@@ -172,7 +172,7 @@ def _shard(manifest: Manifest) -> str | None:
     return f"{shard.numbers[0]}/{shard.of}"
 
 
-def _is_guessed(manifest: Manifest, data: Mapping[str, Any]) -> bool:
+def _is_guessed(manifest: Manifest, data: JsonMapping) -> bool:
     """Tell if the meaning of the columns was guessed: a typed `run` can name a mapping as a file
     alone.
     """
@@ -228,11 +228,11 @@ def _has_several_benchmarks(selectors: Sequence[str]) -> bool:
     return False
 
 
-def _described(manifest: Manifest) -> dict[str, Any]:
+def _described(manifest: Manifest) -> JsonDict:
     """Return a job of what a manifest says of its model and its data."""
     model = manifest.model
     selection = manifest.selection
-    options: dict[str, Any] = {"name": model.reference}
+    options: JsonDict = {"name": model.reference}
     if manifest.server is None:
         kind = answering_kind(manifest) or model_kind(model.reference)
         loading = {"dtype": model.arithmetic, "device": model.device, "window": model.window}

@@ -11,7 +11,7 @@ from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.page.charts import bump, lanes
-from choicewise.page.embed import Record
+from choicewise.page.charts.chart import Record
 from choicewise.page.item_views import words
 from choicewise.page.metrics import interval_columns, rank_cells, rank_columns, row_ids
 from choicewise.page.reproduce import published_protocol

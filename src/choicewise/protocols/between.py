@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Any
 
 from choicewise import ports
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
 from choicewise.protocols.preparations import AFTER, changed_options
 from choicewise.protocols.protocol import AXES, Protocol, differing, read_axis
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import listed
 
 MARK = ".."
@@ -149,7 +149,7 @@ def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Pr
     raise ProtocolError(reason, lines)
 
 
-def _read_changes(changes: str) -> dict[str, Any]:
+def _read_changes(changes: str) -> JsonDict:
     values = {}
     for change in changes.split(","):
         axis, equals, spelled = change.partition("=")
@@ -233,10 +233,10 @@ def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> 
     return Applied(chosen, lacking, len(protocols))
 
 
-def _metric_values(protocol: Protocol, axes: Mapping[str, str]) -> dict[str, Any]:
+def _metric_values(protocol: Protocol, axes: Mapping[str, str]) -> JsonDict:
     """Return the axes that give ``protocol`` the metric in ``axes``."""
     metric = METRICS[axes["metric"]]
-    values: dict[str, Any] = dict(axes)
+    values: JsonDict = dict(axes)
     if metric.likelihood and protocol.null is not None:
         raise ProtocolError(f"score {protocol.score} is a difference of two log-likelihoods")
     if metric.scores and values.get("score", protocol.score) not in metric.scores:
@@ -252,7 +252,7 @@ def _name_under_metric(
     name: str,
     protocol: Protocol,
     other: Protocol,
-    values: Mapping[str, Any],
+    values: JsonMapping,
     name_of: Mapping[Protocol, str],
 ) -> str:
     """Name ``other``, which is ``protocol`` with ``values``."""

@@ -18,7 +18,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from choicewise.data.files import read_toml
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
@@ -44,6 +43,7 @@ from choicewise.protocols.protocol import (
     signature,
 )
 from choicewise.util.files import SETTINGS, read_text
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
 _FACTS = ("name", "title", "citation", "source", "about")
 _KEYS = {
@@ -275,7 +275,7 @@ def entry_names() -> tuple[str, ...]:
     return tuple(name for name in _files("catalog") if "/" in name)
 
 
-def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> dict[str, Any]:
+def parse(text: str, where: str, *, allowed: Collection[str] | None = None) -> JsonDict:
     """Return the tables of a TOML text, whose top has only ``allowed`` keys; None: any."""
     try:
         table = read_toml(text)
@@ -331,7 +331,7 @@ def suite(name: str) -> Suite:
 
 def inherit(
     name: str,
-    tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    tables: Mapping[str, JsonMapping] = MappingProxyType({}),
     heirs: tuple[str, ...] = (),
 ) -> Protocol:
     """Return the protocol of a file: its axes, then those of its ``base``, then defaults.
@@ -602,7 +602,7 @@ def _files(folder: str) -> Mapping[str, Traversable]:
 
 
 @cache
-def _table(folder: str, name: str) -> Mapping[str, Any]:
+def _table(folder: str, name: str) -> JsonMapping:
     return parse(_files(folder)[name].read_text(encoding="utf-8"), name, allowed=_KEYS[folder])
 
 
@@ -675,11 +675,11 @@ def _has_score(name: str, protocol: Protocol, score: str) -> bool:
     return _has_axes(protocol, _deciding_axes(score))
 
 
-def _has_axes(protocol: Protocol, axes: Mapping[str, Any]) -> bool:
+def _has_axes(protocol: Protocol, axes: JsonMapping) -> bool:
     return all(getattr(protocol, axis) == value for axis, value in axes.items())
 
 
-def _deciding_axes(score: str) -> dict[str, Any]:
+def _deciding_axes(score: str) -> JsonDict:
     """Return the axes of the accuracy by ``score``, one of ours or a common name."""
     if score in SCORE_NAMES:
         score = SCORE_NAMES[score].score
@@ -707,7 +707,7 @@ def _selectors(name: str) -> list[str]:
     return list(dict.fromkeys(selectors))
 
 
-_NULLS: Mapping[str, Mapping[str, Any]] = {
+_NULLS: Mapping[str, JsonMapping] = {
     "empty": {"null": ""},
     "answer": {"null": "Answer:"},
     "answer-space": {"null": "Answer: ", "rev": 2},
@@ -719,7 +719,7 @@ Both contexts score the continuation with its space; but after ``Answer: `` it l
 which the context already has.
 """
 
-SCORES: Mapping[str, Mapping[str, Any]] = {
+SCORES: Mapping[str, JsonMapping] = {
     **{name: {"score": name, "null": "-"} for name in _PLAIN},
     **{f"pmi-{name}": {"score": "pmi", **axes} for name, axes in _NULLS.items()},
 }
@@ -762,7 +762,7 @@ def _entry(name: str) -> Entry:
     )
 
 
-def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:
+def _parts(table: JsonMapping, takes_all: bool) -> Iterator[Part]:
     """Yield the part of a table; several if its selectors are of several benchmarks.
 
     ``takes_all``: take all protocols of a selector, not only its headline.
@@ -789,7 +789,7 @@ def _parts(table: Mapping[str, Any], takes_all: bool) -> Iterator[Part]:
         yield Part(benchmark, protocols)
 
 
-def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
+def _read_user_protocol(table: JsonMapping, path: str) -> Protocol:
     """Return the protocol of a user's file.
 
     ``name``, ``about``, ``base`` and the table ``[protocol]`` are optional.
@@ -818,7 +818,7 @@ def _read_user_protocol(table: Mapping[str, Any], path: str) -> Protocol:
     return protocol
 
 
-def _values(axes: Mapping[str, object]) -> dict[str, Any]:
+def _values(axes: Mapping[str, object]) -> JsonDict:
     values = {}
     for name, value in axes.items():
         if name not in AXES:

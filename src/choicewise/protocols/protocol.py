@@ -32,7 +32,7 @@ from choicewise.protocols.readings import (
     Reading,
     template_arguments,
 )
-from choicewise.util.jsonio import json_digest
+from choicewise.util.jsonio import JsonMapping, json_digest
 from choicewise.util.text import has_half_character
 
 _REQUEST = {"stage": "request"}
@@ -617,7 +617,7 @@ DECLARED_VALUES: Mapping[str, tuple[str, ...]] = {
 }
 """The values that an axis declares, in their order; none if any value of its type is allowed."""
 
-DEFAULTS: Mapping[str, Any] = {axis.name: axis.default for axis in fields(Protocol)}
+DEFAULTS: JsonMapping = {axis.name: axis.default for axis in fields(Protocol)}
 """The value of an axis that a protocol does not state; an axis that must be stated has none."""
 
 AXES: Mapping[str, str] = {axis.name: str(axis.type) for axis in fields(Protocol)}
@@ -759,7 +759,7 @@ def chat_text(protocol: ReadingAxes, template: str) -> str:
     return template.lstrip()
 
 
-NEUTRAL: Mapping[str, Any] = {
+NEUTRAL: JsonMapping = {
     "header": "",
     "option": "",
     "answer": "",

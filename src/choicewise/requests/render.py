@@ -41,7 +41,7 @@ from choicewise.protocols.readings import (
 from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_themselves
 from choicewise.requests.prompters import PROMPTERS
 from choicewise.requests.request import Chat, Request, View, joined
-from choicewise.util.jsonio import exact_json, lines_digest, read_json
+from choicewise.util.jsonio import JsonDict, exact_json, lines_digest, read_json
 
 if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
@@ -119,7 +119,7 @@ def read_rendered(path: str | Path) -> RenderedRequests:
     return rendered_requests(Path(path).stem, _rows(Path(path)))
 
 
-def rendered_requests(name: str, rows: Iterable[dict[str, Any]]) -> RenderedRequests:
+def rendered_requests(name: str, rows: Iterable[JsonDict]) -> RenderedRequests:
     """Return the requests of ``rows``, each a line of :func:`read_rendered`.
 
     DataError for a row that is none.
@@ -314,7 +314,7 @@ def _chat(
     )
 
 
-def rendered_line(request: Request, reading: str) -> dict[str, Any]:
+def rendered_line(request: Request, reading: str) -> JsonDict:
     """Return a request as a line of :func:`read_rendered`: the texts of ``reading`` before they are
     fitted.
 
@@ -333,7 +333,7 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
         contexts += [group.context] * len(group.continuations)
         continuations += group.continuations
         choices += [slot.choice for slot in group.slots]
-    line: dict[str, Any] = {"item": request.item.id, "subject": request.item.subject}
+    line: JsonDict = {"item": request.item.id, "subject": request.item.subject}
     if any(group.differs for group in groups):
         line["contexts"] = contexts
     else:
@@ -351,7 +351,7 @@ def rendered_line(request: Request, reading: str) -> dict[str, Any]:
     return line
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[JsonDict]:
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
@@ -373,7 +373,7 @@ _NOT_READ = {
 """Keys of lines that can't be read back, and what they stand for."""
 
 
-def _request(row: dict[str, Any], number: int) -> Request:
+def _request(row: JsonDict, number: int) -> Request:
     for key, meaning in _NOT_READ.items():
         if key in row:
             raise ValueError(f"its key {key} calls for {meaning}; render it with another protocol")

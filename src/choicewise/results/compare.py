@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -55,6 +55,7 @@ from choicewise.scoring.significance import (
     sign_flip,
     untested,
 )
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import common_start
 
 VERDICTS = {
@@ -139,7 +140,7 @@ class Comparison:
     cut: tuple[int, int] = (0, 0)
     low: float = math.nan
     high: float = math.nan
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: JsonMapping = field(default_factory=dict)
 
     @property
     def same_tokens(self) -> bool:
@@ -153,7 +154,7 @@ class Comparison:
         """Check that answers that were cut could turn the difference round."""
         return self.low <= 0 <= self.high
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonDict:
         """Return the comparison as JSON has it, each figure under its name."""
         content = asdict(self)
         figures = content.pop("figures")
@@ -362,7 +363,7 @@ def _compared(left: Run, right: Run, pairs: Sequence[_Pair]) -> list[Comparison]
     compared = [_compare(pair) for pair in pairs]
 
     with_figures = [index for index, pair in enumerate(compared) if pair.same_tokens]
-    figures: list[dict[str, Any]] = [{} for _ in pairs]
+    figures: list[JsonDict] = [{} for _ in pairs]
     for statistic in all_of(PairStatistic):
         # Pairs over other tokens have the name as well, so that all rows have the same keys.
         for of_pair in figures:
@@ -584,8 +585,8 @@ def _identity_axes(left: Manifest, right: Manifest) -> list[Axis]:
     return axes
 
 
-def _identity(manifest: Manifest, packages: Sequence[str]) -> dict[str, Any]:
-    identity: dict[str, Any] = {"data": manifest.dataset.digest}
+def _identity(manifest: Manifest, packages: Sequence[str]) -> JsonDict:
+    identity: JsonDict = {"data": manifest.dataset.digest}
     for name, value in manifest.model.computation.items():
         identity[f"model {name}"] = value
     identity["model products"] = manifest.model.products or None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +23,10 @@ from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
 from choicewise.scoring.calibrate import ACROSS_ITEMS
 from choicewise.scoring.portion import NO_NUMBER, RunTables
+from choicewise.util.jsonio import JsonMapping
 from choicewise.util.text import counted
 
-Record = Mapping[str, Any]
+Record = JsonMapping
 """A row of a table, by column."""
 
 
@@ -123,7 +123,7 @@ class ExplainedRequest:
     missing: str | None
     scored: tuple[ScoredContinuation, ...]
     unused: tuple[str, ...] = ()
-    exchange: Mapping[str, Any] | None = None
+    exchange: JsonMapping | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -329,7 +329,7 @@ def _span_order(span: Record) -> tuple[bool, str, int, int]:
     return span["null"] is not None, span["null"] or "", span["choice"], span["part"]
 
 
-def _exchange(run: Run, spans: Sequence[Record], observed: _Observed) -> Mapping[str, Any] | None:
+def _exchange(run: Run, spans: Sequence[Record], observed: _Observed) -> JsonMapping | None:
     """Return the first exchange with a server that an answer kept."""
     for span in spans:
         exchange = observed.answer(span["key"]).get("exchange")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from choicewise.protocols.metrics import METRICS, OPEN, Metric
 from choicewise.results.evidence import MissingReason
 from choicewise.scoring.answers import AnswerCounts
 from choicewise.scoring.intervals import Rounding
 from choicewise.scoring.significance import SIGNIFICANT
-from choicewise.util.jsonio import json_value
+from choicewise.util.jsonio import JsonDict, json_value
 
 MISSING_SHARE = 0.01
 CUT_SHARE = 0.01
@@ -359,7 +358,7 @@ class Number:
         """Return the number under another name of its model."""
         return replace(self, identity=replace(self.identity, model=name))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonDict:
         """Return the number as flat JSON: NaN and infinity become null; ``flags`` are its warnings.
 
         A value that rounding leaves open is null, and ``rounding`` has what a floor of 1e-12 makes
@@ -427,12 +426,12 @@ class Number:
             }
         )
 
-    def _answers_json(self) -> dict[str, Any] | None:
+    def _answers_json(self) -> JsonDict | None:
         if self.answers is None:
             return None
         return asdict(self.answers) | {"cut": self.cut, "text": self.cut_text}
 
-    def _rounding_json(self) -> dict[str, Any] | None:
+    def _rounding_json(self) -> JsonDict | None:
         if self.bounds.rounding is None:
             return None
         content = asdict(self.bounds.rounding)

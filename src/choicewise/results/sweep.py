@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from warnings import warn
 
 import numpy as np
@@ -30,7 +30,7 @@ from choicewise.scoring.intervals import ranks, standard_error, stratified
 from choicewise.scoring.observed import Integers, Mask
 from choicewise.store.folder import is_sweep, read_manifest, read_sweep
 from choicewise.store.tables import check_items
-from choicewise.util.jsonio import json_value
+from choicewise.util.jsonio import JsonDict, json_value
 from choicewise.util.text import counted
 
 
@@ -145,7 +145,7 @@ class ScoredPart:
     missing: int
     strata: tuple[Stratum, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonDict:
         """Return the part as JSON has it."""
         content = asdict(self)
         del content["strata"]
@@ -239,7 +239,7 @@ class Average:
         """The number of items that the parts are means over."""
         return sum(part.n for part in self.counted)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonDict:
         """Return a row of a report: dataset and protocol are the suite, the metric is ``average``.
 
         ``value`` and its interval are null if a part is missing; ``mean_of_parts`` is the mean over
@@ -535,10 +535,8 @@ def _rivalry(average: Average) -> tuple[object, ...]:
     return average.suite, benchmarks, average.selection
 
 
-def _part_json(part: PartValue) -> dict[str, Any]:
-    counts: dict[str, Any] = dict.fromkeys(
-        ("protocol", "metric", "value", "raw", "se", "n", "missing")
-    )
+def _part_json(part: PartValue) -> JsonDict:
+    counts: JsonDict = dict.fromkeys(("protocol", "metric", "value", "raw", "se", "n", "missing"))
     if part.best is not None:
         counts = part.best.as_json()
     return {

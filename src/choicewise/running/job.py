@@ -63,6 +63,7 @@ from choicewise.running.fitting import (
 from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import folder_name
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import bytes_of, check_name, listed
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Loading(_Value):
     memory: Annotated[str, BeforeValidator(_size)] | None = None
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonDict:
         """Return the arguments that were given, but for ``memory``."""
         return self.model_dump(include=_OPTIONS, exclude_none=True)
 
@@ -210,7 +211,7 @@ class DataChoice(_Value):
     main_key: ClassVar[str] = "path"
     path: _Text
     benchmark: _Text | None = None
-    mapping: _Text | dict[str, Any] | None = None
+    mapping: _Text | JsonDict | None = None
 
     @property
     def columns(self) -> Columns | None:
@@ -257,7 +258,7 @@ class Job(Loading):
     without_missing: bool = False
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> JsonDict:
         """Return the arguments of evaluate that select items."""
         return {
             "subjects": self.subjects,
@@ -288,7 +289,7 @@ class Job(Loading):
         return choices
 
     @property
-    def of_command(self) -> dict[str, Any]:
+    def of_command(self) -> JsonDict:
         """Return the options that a command line has beside a plan."""
         names = ("include_path", "allow_task_code", "executor", "workers", "shard")
         return {name: getattr(self, name) for name in names}
@@ -297,7 +298,7 @@ class Job(Loading):
         """Return the job of one run, for its manifest: ``model`` on the data that are ``opened``."""
         source = opened.source
         # The choice of the model has all options of loading, and recipes have the score.
-        changes: dict[str, Any] = dict.fromkeys([*Loading.model_fields, "score"])
+        changes: JsonDict = dict.fromkeys([*Loading.model_fields, "score"])
         if isinstance(self.shots, int):
             changes["shots"] = None  # the protocols contain it
         changes["models"] = (model,)
@@ -322,7 +323,7 @@ class Job(Loading):
         return self.model_copy(update={"data": choices or None})
 
 
-def job_of(table: Mapping[str, Any]) -> Job:
+def job_of(table: JsonMapping) -> Job:
     """Make a job of a table with its keys.  Raises UsageError with the keys and all faults.
 
     A value None is no value; only ``models`` may not have it.
@@ -892,7 +893,7 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
         raise UsageError(f"models: {message}")
     if model.revisions is not None and kind.revisions:
         raise UsageError(f"models: {kind.display(name)} {kind.revisions}")
-    options: dict[str, Any] = {}
+    options: JsonDict = {}
     for option, value in {**common.options, **given}.items():
         if option in kind.takes:
             options[option] = value
@@ -907,7 +908,7 @@ def _revisions(model: ModelChoice, common: Loading) -> Iterator[ModelChoice]:
         yield whole.model_copy(update={"name": inside})
 
 
-def _problem(error: Mapping[str, Any]) -> str:
+def _problem(error: JsonMapping) -> str:
     """Describe an error of pydantic."""
     where = ""
     for part in error["loc"]:

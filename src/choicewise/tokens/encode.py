@@ -24,6 +24,7 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.questions import Ids
 from choicewise.tokens.tokenizer import Tokenizer, count, declared_steps, spelled
+from choicewise.util.jsonio import JsonMapping
 
 if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
@@ -601,7 +602,7 @@ class SplitRule(NamedTuple):
         return newline.start() if self.before else newline.end()
 
 
-def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
+def find_split_rule(tokenizer: JsonMapping) -> SplitRule | None:
     """Return where texts may be split by the parsed ``tokenizer.json``, None if nothing is proven
     of its pipeline.
     """
@@ -634,7 +635,7 @@ def find_split_rule(tokenizer: Mapping[str, Any]) -> SplitRule | None:
 
 
 def _rule_for_added(
-    added: Sequence[Mapping[str, Any]], normalizers: Sequence[Mapping[str, Any]], rule: SplitRule
+    added: Sequence[JsonMapping], normalizers: Sequence[JsonMapping], rule: SplitRule
 ) -> SplitRule | None:
     """Return ``rule`` with the hazards among the added tokens, None if one of them is in the way of
     splitting.
@@ -681,7 +682,7 @@ def _suffix_error(suffix: Ids) -> ModelError:
     )
 
 
-def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
+def _keeps_newlines(normalizer: JsonMapping) -> bool:
     """Return whether it handles the texts before and from a newline on separately, and keeps
     visible ASCII.
     """
@@ -693,7 +694,7 @@ def _keeps_newlines(normalizer: Mapping[str, Any]) -> bool:
     return False
 
 
-def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
+def _newlines_end_pieces(splitters: Sequence[JsonMapping]) -> bool:
     match splitters:
         case [
             {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
@@ -703,7 +704,7 @@ def _newlines_end_pieces(splitters: Sequence[Mapping[str, Any]]) -> bool:
     return False
 
 
-def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, Any]]) -> bool:
+def _seen_in_text(token: JsonMapping, normalizers: Sequence[JsonMapping]) -> bool:
     """Return whether a text in which the tokenizer finds the added token contains it before
     normalisation, too.
     """
@@ -714,14 +715,12 @@ def _seen_in_text(token: Mapping[str, Any], normalizers: Sequence[Mapping[str, A
     return re.fullmatch("[!-~]+", token["content"]) is not None
 
 
-def _byte_level(splitter: Mapping[str, Any], *, use_regex: bool) -> bool:
+def _byte_level(splitter: JsonMapping, *, use_regex: bool) -> bool:
     wanted = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
     return {"use_regex": True, **splitter}.items() >= wanted.items()
 
 
-def _never_merges_newlines(
-    model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]
-) -> bool:
+def _never_merges_newlines(model: JsonMapping, splitters: Sequence[JsonMapping]) -> bool:
     """Return whether BPE over all of the text never merges a newline with what precedes it, except
     with newlines.
     """

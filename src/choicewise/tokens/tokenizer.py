@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, wraps
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from choicewise.errors import ModelError
 from choicewise.questions import Ids, TokenSet
 from choicewise.thoughts import MARKS
+from choicewise.util.jsonio import JsonMapping
 
 if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
@@ -217,7 +218,7 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(tokenizer)
 
 
-def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
+def token_bytes(tokenizer: JsonMapping) -> list[bytes]:
     """Return the bytes of every token id, from the parsed ``tokenizer.json``.
 
     Joined over the tokens of a text they give the text's bytes, up to one leading space if the
@@ -251,7 +252,7 @@ def token_bytes(tokenizer: Mapping[str, Any]) -> list[bytes]:
     return table
 
 
-def declared_steps(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+def declared_steps(step: JsonMapping | None) -> list[JsonMapping]:
     """Return the steps of a declared normalizer, pre-tokenizer or decoder.
 
     Nested sequences are unfolded.
@@ -314,7 +315,7 @@ def common_prefix(sequences: Sequence[Ids]) -> int:
     return length
 
 
-def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
+def _spelling(tokenizer: JsonMapping) -> Callable[[str], bytes]:
     steps = declared_steps(tokenizer.get("decoder") or tokenizer.get("pre_tokenizer"))
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
@@ -344,7 +345,7 @@ def _spelling(tokenizer: Mapping[str, Any]) -> Callable[[str], bytes]:
     return spell
 
 
-def _replacements(step: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _replacements(step: JsonMapping) -> list[tuple[str, str]]:
     match step["type"]:
         case "Metaspace":
             return [(step.get("replacement", "▁"), " ")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, pairwise, product
 from operator import add
@@ -14,6 +14,7 @@ import typer
 from choicewise.cli import options, terminal
 from choicewise.cli.commands import Command, Group
 from choicewise.errors import DataError, ProtocolError, UsageError
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import counted, shortened
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def listing(
         _show_score_names(width)
 
 
-def _matches(record: Mapping[str, Any], words: Sequence[str]) -> bool:
+def _matches(record: JsonMapping, words: Sequence[str]) -> bool:
     """Check that every word occurs in the record; a group is found by its name alone."""
     from choicewise.protocols.catalogue import entry, suite, suite_names
 
@@ -102,7 +103,7 @@ def _matches(record: Mapping[str, Any], words: Sequence[str]) -> bool:
     return all(word in content for word in words)
 
 
-def _catalogue() -> dict[str, list[dict[str, Any]]]:
+def _catalogue() -> dict[str, list[JsonDict]]:
     """Return heading → a record of every entry, group and suite below it."""
     from choicewise.protocols.catalogue import entries, groups, suite, suite_names
 
@@ -124,7 +125,7 @@ def _catalogue() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _record(published: Entry | Suite) -> dict[str, Any]:
+def _record(published: Entry | Suite) -> JsonDict:
     return {
         "name": published.name,
         "title": published.title,
@@ -133,7 +134,7 @@ def _record(published: Entry | Suite) -> dict[str, Any]:
     }
 
 
-def _show_section(heading: str, records: Sequence[Mapping[str, Any]], width: int) -> None:
+def _show_section(heading: str, records: Sequence[JsonMapping], width: int) -> None:
     if heading and records:
         terminal.show("", heading)
     for record in records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import DataError, ModelError
 from choicewise.table import Table
 from choicewise.util.files import read_text
+from choicewise.util.jsonio import JsonDict
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
@@ -91,7 +92,7 @@ def check(
         show(f"readings of {name}: {readings}")
 
 
-def measure_noise(model: Model) -> dict[str, Any]:
+def measure_noise(model: Model) -> JsonDict:
     """Return the self-check of ``model`` with its noise, and by how much common ways to run it
     differ (nats).
     """
@@ -99,7 +100,7 @@ def measure_noise(model: Model) -> dict[str, Any]:
     from choicewise.protocols.readings import supported_readings
 
     readings = supported_readings(model.supports)
-    head: dict[str, Any] = {
+    head: JsonDict = {
         "model": model.name,
         "dtype": model.dtype,
         "device": model.device,
@@ -140,7 +141,7 @@ def _local_model(model: Model) -> LocalModel | None:
     return local
 
 
-def measure_twins(model: Model, other: Model, file: Path | None) -> dict[str, Any]:
+def measure_twins(model: Model, other: Model, file: Path | None) -> JsonDict:
     """Return KL(model ‖ other) in nats a token, and the share of tokens with the same likeliest
     one.
 
@@ -228,7 +229,7 @@ def _texts(file: Path | None) -> list[str]:
     return texts
 
 
-def _twin_lines(measured: dict[str, Any]) -> list[str]:
+def _twin_lines(measured: JsonDict) -> list[str]:
     from choicewise.report.tables import nats
     from choicewise.util.text import counted, interval, percent, safe
 
@@ -252,7 +253,7 @@ def _twin_lines(measured: dict[str, Any]) -> list[str]:
     ]
 
 
-def _tables(noise: dict[str, Any]) -> list[Table]:
+def _tables(noise: JsonDict) -> list[Table]:
     """Return the paths that were tried, and what other ways of running the model would change."""
     from choicewise.report.tables import noise_columns, trial_table
 

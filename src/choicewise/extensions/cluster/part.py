@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from choicewise import __version__, errors
 from choicewise.errors import ChoicewiseError, MissingData, UsageError
@@ -17,7 +16,7 @@ from choicewise.ports import ModelRuns
 from choicewise.running.job import job_of
 from choicewise.util.files import write_text
 from choicewise.util.isolate import Record
-from choicewise.util.jsonio import exact_json, read_json
+from choicewise.util.jsonio import JsonMapping, exact_json, read_json
 
 BEAT = 0.5
 """Seconds between two reports of a shard."""
@@ -34,7 +33,7 @@ class Part:
 
     number: int
     of: int
-    job: Mapping[str, Any]
+    job: JsonMapping
     folders: Mapping[str, str]
     state: str
     fitting: bool
@@ -108,7 +107,7 @@ def compute_part(part: Part) -> Record:
         return {"error": record}
 
 
-def error_of(record: Mapping[str, Any]) -> ChoicewiseError:
+def error_of(record: JsonMapping) -> ChoicewiseError:
     """Return the error that :func:`compute_part` has put into ``record``."""
     arguments = dict(record)
     kind: type[ChoicewiseError] = getattr(errors, arguments.pop("kind"), ChoicewiseError)

@@ -22,7 +22,7 @@ from choicewise.extensions.gguf.gguf_file import SERVE_IT, GgufFile, write_head
 from choicewise.models.local.files import quiet, remembered
 from choicewise.util.cache import user_cache_folder
 from choicewise.util.files import write_text
-from choicewise.util.jsonio import exact_json
+from choicewise.util.jsonio import JsonDict, exact_json
 
 _COMPLETE = "config.json"  # written last: where it is, the folder is complete
 
@@ -144,7 +144,7 @@ def file_digest(path: Path) -> str:
     return remembered([path], "sha256", compute)
 
 
-def _config(file: GgufFile) -> dict[str, Any]:
+def _config(file: GgufFile) -> JsonDict:
     """Return the configuration as transformers reads it, with the rotary embedding that the file
     states.
     """
@@ -264,7 +264,7 @@ def _scale_rotation(file: GgufFile, config: Any) -> None:
             _scale_by_tensor(file, tensor.name, whole)
 
 
-def _scale_by_tensor(file: GgufFile, name: str, rotation: dict[str, Any]) -> None:
+def _scale_by_tensor(file: GgufFile, name: str, rotation: JsonDict) -> None:
     """Find the published scaling of Llama 3 that gives the factors in the tensor ``name`` of
     ``file``.
     """
@@ -301,7 +301,7 @@ def _llama3_factors(theta: float, count: int, scaling: Mapping[str, float]) -> A
     return 1 / ((1 - smooth) / scaling["factor"] + smooth)
 
 
-def _tokenizer(file: GgufFile) -> dict[str, Any]:
+def _tokenizer(file: GgufFile) -> JsonDict:
     """Return the content of ``tokenizer.json``: as transformers converts it, with what the
     conversion loses.
     """
@@ -379,7 +379,7 @@ def _refuse_foreign_merges(file: GgufFile) -> None:
             )
 
 
-def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
+def _split_words(file: GgufFile, content: JsonDict) -> None:
     """Give the byte-level BPE ``content`` the words that the vocabulary's merges were learned on."""
     from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
@@ -400,7 +400,7 @@ def _split_words(file: GgufFile, content: dict[str, Any]) -> None:
     content["model"]["ignore_merges"] = words in _WHOLE_TOKENS_FIRST
 
 
-def _set_leading_space(file: GgufFile, content: dict[str, Any]) -> None:
+def _set_leading_space(file: GgufFile, content: JsonDict) -> None:
     """Make the SentencePiece tokenizer ``content`` begin a text with a space if the file states so."""
     begins_with_space = file.metadata.get("tokenizer.ggml.add_space_prefix", True)
     words = content["pre_tokenizer"]
@@ -408,7 +408,7 @@ def _set_leading_space(file: GgufFile, content: dict[str, Any]) -> None:
         words["prepend_scheme"] = "first" if begins_with_space else "never"
 
 
-def _special_ends(file: GgufFile) -> dict[str, Any]:
+def _special_ends(file: GgufFile) -> JsonDict:
     """Return the post-processor that begins and ends texts with BOS and EOS as the file states."""
     words = file.metadata.get("tokenizer.ggml.pre")
     is_sentencepiece = file.metadata.get("tokenizer.ggml.model") == "llama"
@@ -416,8 +416,8 @@ def _special_ends(file: GgufFile) -> dict[str, Any]:
         "tokenizer.ggml.add_bos_token", is_sentencepiece or words in _WHOLE_TOKENS_FIRST
     )
     ends = file.metadata.get("tokenizer.ggml.add_eos_token", False)
-    specials: dict[str, Any] = {}
-    single: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    specials: JsonDict = {}
+    single: list[JsonDict] = [{"Sequence": {"id": "A", "type_id": 0}}]
     if begins:
         single.insert(0, _special_end(file, "bos", specials))
     if ends:
@@ -431,7 +431,7 @@ def _special_ends(file: GgufFile) -> dict[str, Any]:
     }
 
 
-def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[str, Any]:
+def _special_end(file: GgufFile, role: str, specials: JsonDict) -> JsonDict:
     """Return the entry of a post-processor that adds the token in ``role``, which is entered into
     ``specials``.
     """
@@ -445,11 +445,11 @@ def _special_end(file: GgufFile, role: str, specials: dict[str, Any]) -> dict[st
     return {"SpecialToken": {"id": token, "type_id": 0}}
 
 
-def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
+def _tokenizer_config(file: GgufFile) -> JsonDict:
     """Return the content of ``tokenizer_config.json``: special tokens by name, and the chat
     template.
     """
-    config: dict[str, Any] = {}
+    config: JsonDict = {}
     for role, name in _ROLES.items():
         token = _special_token(file, name)
         if token is not None:

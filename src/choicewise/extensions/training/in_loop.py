@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -43,7 +43,7 @@ from choicewise.results.run import Run, open_run
 from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest
 from choicewise.util.files import PARTIAL, copy_of, disk_errors, put_back, remove, replace_folder
-from choicewise.util.jsonio import json_text
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_text
 from choicewise.util.text import listed
 
 METRICS = ("acc", "prob", "bpb")
@@ -229,7 +229,7 @@ class InLoop:
         path = self.bundle.path
         longest = int(self._inputs.max())
         config: Any = getattr(_innermost(model), "config", None)
-        stated: dict[str, Any] = config.to_dict() if hasattr(config, "to_dict") else {}
+        stated: JsonDict = config.to_dict() if hasattr(config, "to_dict") else {}
         vocabulary = (stated.get("text_config") or stated).get("vocab_size")
         tokens = vocabulary
         if tokens is None:
@@ -427,7 +427,7 @@ def _scalars(bundle: Bundle, metrics: Sequence[str]) -> dict[str, Protocol]:
     return scalars
 
 
-def _positions(stated: Mapping[str, Any], longest: int) -> int:
+def _positions(stated: JsonMapping, longest: int) -> int:
     """Return how many input tokens fit a model of this configuration; ``longest`` if it is silent."""
     try:
         window = window_of(stated, Path("model"))
@@ -632,7 +632,7 @@ class _Ranks:
         if self.world == 1:
             return function()
         is_first = dist.get_rank() == 0
-        result: dict[str, Any] = {}
+        result: JsonDict = {}
         error = None
         if is_first:
             try:

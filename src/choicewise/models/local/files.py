@@ -20,6 +20,7 @@ from choicewise.questions import CAUSAL_KINDS, Blanks, Rendition, SetSpan
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.util.cache import read_user_cache, write_user_cache
 from choicewise.util.files import Refused, open_file, read_text
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.jsonio import read_json as parse_json
 
 CONFIG = "adapter_config.json"
@@ -120,7 +121,7 @@ MASKED = ModelKind("a masked language model", "AutoModelForMaskedLM", frozenset(
 ENCODER_DECODER = ModelKind("an encoder-decoder", "AutoModelForSeq2SeqLM", frozenset({Rendition}))
 
 
-def supported(config: Mapping[str, Any]) -> frozenset[type]:
+def supported(config: JsonMapping) -> frozenset[type]:
     """Return the kinds of question that the model with this ``config`` answers.
 
     Sets are not among them if a layer is recurrent.
@@ -136,7 +137,7 @@ def supported(config: Mapping[str, Any]) -> frozenset[type]:
     return kinds
 
 
-def model_kind(config: Mapping[str, Any]) -> ModelKind:
+def model_kind(config: JsonMapping) -> ModelKind:
     """Return the kind of the model with this ``config``; causal if nothing says otherwise."""
     names = [name for name in config.get("architectures") or () if isinstance(name, str)]
     if config.get("is_encoder_decoder") is True:
@@ -152,7 +153,7 @@ def model_kind(config: Mapping[str, Any]) -> ModelKind:
     return CAUSAL
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> JsonDict:
     """Read ``config.json`` of a model folder.  Raises ModelError if it is missing or no object."""
     path = folder / "config.json"
     if not path.is_file():
@@ -171,7 +172,7 @@ class Adapter:
     """The adapter in ``folder``, with its ``config``; nothing of it is loaded yet."""
 
     folder: Path
-    config: Mapping[str, Any]
+    config: JsonMapping
 
     @property
     def name(self) -> str:
@@ -356,7 +357,7 @@ def read_json(path: Path) -> Any:
         raise ModelError(f"{path} is not JSON: {error}; fetch the file again") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonDict:
     """Read the object in a JSON file; empty if there is no file or another value."""
     if not path.is_file():
         return {}
@@ -371,7 +372,7 @@ def token_text(token: Any) -> str | None:
     return token if isinstance(token, str) else None
 
 
-def _numbers(config: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, int]]:
+def _numbers(config: JsonMapping, names: Sequence[str]) -> list[tuple[str, int]]:
     """Return those of ``names`` for which a configuration or its text part has a number, with it."""
     numbers = []
     for part in (config, config.get("text_config") or {}):
@@ -382,7 +383,7 @@ def _numbers(config: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
     return numbers
 
 
-def window_of(config: Mapping[str, Any], folder: Path, window: int | None = None) -> int:
+def window_of(config: JsonMapping, folder: Path, window: int | None = None) -> int:
     """Return ``window`` input tokens, or as many as the configuration states if it is None.
 
     Raises ModelError if ``window`` is more than it states, or if both are missing.
@@ -454,7 +455,7 @@ def indexed_files(index: Path) -> list[str]:
     return names
 
 
-def check_layers(config: Mapping[str, Any], folder: Path) -> None:
+def check_layers(config: JsonMapping, folder: Path) -> None:
     """Check that the configuration describes as many layers as the weights hold.
 
     Raises ModelError if the weights hold more, as not all would be used; layers that predict
@@ -482,7 +483,7 @@ def check_layers(config: Mapping[str, Any], folder: Path) -> None:
 
 
 def _check_counts(
-    config: Mapping[str, Any], folder: Path, weights: Sequence[tuple[str, dict[str, Any]]]
+    config: JsonMapping, folder: Path, weights: Sequence[tuple[str, JsonDict]]
 ) -> None:
     """Check that the weights can have as many layers, experts and heads as are described."""
     most = len(weights)
@@ -498,7 +499,7 @@ def _check_counts(
                 )
 
 
-def dtype_of(config: Mapping[str, Any], folder: Path) -> str | None:
+def dtype_of(config: JsonMapping, folder: Path) -> str | None:
     """Return the dtype that the configuration states, or that all weights have.
 
     None if only loading tells.
@@ -539,7 +540,7 @@ def digest(folder: Path, tokenizer: str) -> str:
     return identity.hexdigest()
 
 
-def tensors(files: Sequence[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+def tensors(files: Sequence[Path]) -> Iterator[tuple[str, JsonDict]]:
     """Yield the name of every tensor in safetensors files, and its dtype, shape and offsets."""
     for file in files:
         for name, entry in json.loads(read_header(file)).items():
@@ -587,7 +588,7 @@ class Quantisation(NamedTuple):
     weights: str
 
 
-def read_quantisation(config: Mapping[str, Any], folder: Path) -> Quantisation | None:
+def read_quantisation(config: JsonMapping, folder: Path) -> Quantisation | None:
     """Read ``quantization_config`` in the configuration of a model, if there is one.
 
     Raises ModelError for a method that this transformers does not know, as it would load such
@@ -678,7 +679,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _weights(stated: Mapping[str, Any], method: str) -> Iterator[str]:
+def _weights(stated: JsonMapping, method: str) -> Iterator[str]:
     """Yield the kind of number that weights are, as one method or another says it."""
     if stated.get("load_in_8bit"):
         yield "int8"

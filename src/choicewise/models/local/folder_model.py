@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -35,6 +35,7 @@ from choicewise.models.model import Model, Recipe, SelfCheck
 from choicewise.questions import Answers, Prompt
 from choicewise.tokens.encode import PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.jsonio import JsonDict, JsonMapping
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
@@ -109,7 +110,7 @@ class FolderModel:
             if tokens is not None and tokens < 1:
                 raise ModelError(f"{option} is {tokens} tokens; it must be at least 1, or left out")
         self.batch_tokens = batch_tokens
-        self._options: dict[str, Any] = {"rung": rung, "batch_tokens": batch_tokens}
+        self._options: JsonDict = {"rung": rung, "batch_tokens": batch_tokens}
         self._trusted = trust_remote_code
         check_products(self.device, self.asked_dtype, products)
         self._wanted_products = products
@@ -157,7 +158,7 @@ class FolderModel:
             files, how, lambda: model_files.digest(self.folder, self.tokenizer.digest)
         )
 
-    def tensors(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def tensors(self) -> Iterator[tuple[str, JsonDict]]:
         """Yield the name of every tensor with its ``dtype``, ``shape`` and ``data_offsets``
         (bytes).
         """
@@ -375,7 +376,7 @@ def footprint(
     batch_tokens: int | None = None,
     deepest: int | None = None,
     generated: int = 0,
-    tensors: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
+    tensors: Iterable[tuple[str, JsonMapping]] | None = None,
 ) -> Footprint:
     """Return what the model in ``folder`` needs on a kind of device, in bytes.
 
@@ -450,7 +451,7 @@ def _import_transformers() -> None:
 
 
 def _workspace(
-    config: Mapping[str, Any],
+    config: JsonMapping,
     *,
     size: int,
     path: int,
@@ -501,7 +502,7 @@ def _workspace(
     return int(_UNUSED * (states + max(activations + read, checked)))
 
 
-def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
+def _number(config: JsonMapping, *names: str, default: int) -> int:
     """Return the first positive whole number that a configuration has under one of ``names``."""
     for name in names:
         number = config.get(name)
@@ -510,7 +511,7 @@ def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
     return default
 
 
-def _bytes(entry: Mapping[str, Any], width: int | None) -> int:
+def _bytes(entry: JsonMapping, width: int | None) -> int:
     """Return the memory of a tensor; ``width``: bytes of a float, None for as many as stored."""
     if width is not None and entry["dtype"] in _FLOATS:
         return width * math.prod(entry["shape"])

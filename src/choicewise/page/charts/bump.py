@@ -16,6 +16,7 @@ from choicewise.page.study import Lead
 from choicewise.results.ladder import order_agreement, seriated
 from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import counted
 
 SHOWN = len(chart.MODELS)
@@ -93,7 +94,7 @@ def caption(values: Records, rank: bool = True) -> str:
     return " ".join(parts)
 
 
-def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of such values, of ranks or of values; it is wider than ``width`` if columns
     need more room.
 
@@ -116,8 +117,8 @@ def spec(values: Records, rank: bool = True, width: int = chart.WIDTH) -> dict[s
     domain = (0.0, 1.0)
     height = _VALUE
     pixels: float = height
-    scale: dict[str, Any] = {"domain": [0, 1]}
-    axis: dict[str, Any] = dict(chart.PERCENT_AXIS)
+    scale: JsonDict = {"domain": [0, 1]}
+    axis: JsonDict = dict(chart.PERCENT_AXIS)
     if rank:
         at = "place"
         domain = (0.5, models + 0.5)
@@ -219,7 +220,7 @@ def shown_models(rows: Sequence[Number], highlight: Sequence[str] = ()) -> list[
     return [model for model in ranks if model in best]
 
 
-def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]:
+def _bump_columns(across: JsonMapping, title: str) -> list[JsonDict]:
     """Return a line, Kendall's τ and the name of the protocol for every column, and titles of the
     figures.
     """
@@ -240,7 +241,7 @@ def _bump_columns(across: Mapping[str, Any], title: str) -> list[dict[str, Any]]
     ]
 
 
-def _heading(text: str, y: Any, dy: int) -> dict[str, Any]:
+def _heading(text: str, y: Any, dy: int) -> JsonDict:
     """Return a text left of the first column, ``dy`` pixels below ``y``."""
     mark = chart.note(align="right", dy=dy)
     first = chart.where("column", 0)
@@ -249,15 +250,15 @@ def _heading(text: str, y: Any, dy: int) -> dict[str, Any]:
 
 
 def _lines(
-    across: Mapping[str, Any], up: Mapping[str, Any], rank: bool, columns: int, models: int
-) -> list[dict[str, Any]]:
+    across: JsonMapping, up: JsonMapping, rank: bool, columns: int, models: int
+) -> list[JsonDict]:
     at = "place" if rank else "value"
     low = "rank_low" if rank else "ci_low"
     high = "rank_high" if rank else "ci_high"
     coloured = {"color": chart.slots(chart.MODELS)}
     # Dots of many columns would touch.
     size = 60 if columns <= 20 else 36
-    grey: dict[str, Any] = {"color": chart.MARK, "strokeWidth": 1}
+    grey: JsonDict = {"color": chart.MARK, "strokeWidth": 1}
     # So many lines would be a grey area.
     if models > _MANY:
         grey = {"color": chart.LINE, "strokeWidth": 0.5}
@@ -273,9 +274,9 @@ def _lines(
     ends = {"x": across, "x2": {"field": "next"}, "y": up, "y2": {"field": f"next_{at}"}}
     has_bounds = {"field": low, "valid": True}
     path = {"type": "line", "strokeWidth": 1.75, "strokeJoin": "round"}
-    lines: dict[str, Any] = {"x": across, "y": up}
+    lines: JsonDict = {"x": across, "y": up}
     lines["detail"] = {"field": "line", "type": "nominal"}
-    bounds: dict[str, Any] = {"x": chart.number("beside", axis=None)}
+    bounds: JsonDict = {"x": chart.number("beside", axis=None)}
     bounds["y"] = chart.number(low)
     bounds["y2"] = {"field": high}
     thick = {"type": "rule", "strokeWidth": 5}
@@ -290,7 +291,7 @@ def _lines(
     ]
 
 
-def _names(up: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _names(up: JsonMapping) -> list[JsonDict]:
     beside = chart.number("label_at")
     # The shape at the end of a line spares a legend, and works without colours.
     sign = {"type": "point", "filled": True, "opacity": 1, "size": 60, "xOffset": 7}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from choicewise.errors import UsageError, install_line
 from choicewise.report.axes import change_text
-from choicewise.util.jsonio import json_value
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_value
 from choicewise.util.text import common_start, disarmed, percent, safe
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class Chart:
 
     name: str
     title: str
-    page_spec: Mapping[str, Any]
+    page_spec: JsonMapping
     caption: str = ""
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> JsonDict:
         """Return the Vega-Lite specification that is complete alone: with its title, on white, in
         literal colours.
         """
@@ -76,10 +76,10 @@ class Chart:
         alone["padding"] = padding
         alone["description"] = f"{cut(self.title, 4 * SAID)}. {alone['description']}"
         alone["background"] = _ON_WHITE[PAPER]
-        coloured: dict[str, Any] = _coloured(alone, _ON_WHITE)
+        coloured: JsonDict = _coloured(alone, _ON_WHITE)
         return coloured
 
-    def for_page(self) -> dict[str, Any]:
+    def for_page(self) -> JsonDict:
         """The specification without title and background, its colours the variables of the theme."""
         return deepcopy(dict(self.page_spec))
 
@@ -105,7 +105,7 @@ class Chart:
         """The specification as JSON."""
         return json.dumps(self.spec, ensure_ascii=False, indent=1)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> JsonDict:
         bundle = {MIME: self.spec, "text/plain": repr(self)}
         try:
             bundle["image/svg+xml"] = self.svg()
@@ -118,13 +118,13 @@ class Chart:
         return f"<Chart {self.name}: {self.title}>"
 
 
-def _text_layer(text: Mapping[str, Any], x: float, y: float) -> dict[str, Any]:
+def _text_layer(text: JsonMapping, x: float, y: float) -> JsonDict:
     look: Record = {"type": "text", "align": "left", "baseline": "top", "aria": False}
     position = {"x": {"value": x}, "y": {"value": y}}
     return {"data": {"values": [{}]}, "mark": {**look, **text}, "encoding": position}
 
 
-Record = dict[str, Any]
+Record = JsonDict
 """One row of a chart's data: its ``kind`` says which layer draws it, NaN is null."""
 
 Records = Sequence[Record]
@@ -141,13 +141,13 @@ WIDTH = 760
 NARROW = 560
 """Below so many pixels, names stand above their rows instead of beside them."""
 
-PERCENT_AXIS: Mapping[str, Any] = {
+PERCENT_AXIS: JsonMapping = {
     "values": [0, 0.25, 0.5, 0.75, 1],
     "labelExpr": "format(100 * datum.value, '.0f') + ' %'",
     "title": None,
 }
 
-POINTS_AXIS: Mapping[str, Any] = {
+POINTS_AXIS: JsonMapping = {
     "labelExpr": (
         "(datum.value > 0 ? '+' : datum.value < 0 ? '−' : '') + format(100 * abs(datum.value), "
         "'.0f')"
@@ -160,7 +160,7 @@ POINTS_AXIS: Mapping[str, Any] = {
 _RANK_STEPS = (1, 2, 5, 10, 20, 25, 50, 100)
 
 
-def rank_axis(models: int) -> dict[str, Any]:
+def rank_axis(models: int) -> JsonDict:
     """Return the axis of ranks: whole numbers, the first and the last among them."""
     step = 10**6
     for size in reversed(_RANK_STEPS):
@@ -178,7 +178,7 @@ def rank_axis(models: int) -> dict[str, Any]:
 
 def frame(
     values: Records,
-    layers: Sequence[Mapping[str, Any]],
+    layers: Sequence[JsonMapping],
     *,
     width: int,
     left: int,
@@ -187,7 +187,7 @@ def frame(
     bottom: int,
     height: Any,
     description: str,
-) -> dict[str, Any]:
+) -> JsonDict:
     """The specification of a chart that is ``width`` pixels wide with its margins, whatever the
     texts in them.
 
@@ -206,7 +206,7 @@ def frame(
     }
 
 
-def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> dict[str, Any]:
+def layer(kind: str, mark: JsonMapping, *filters: Any, **encoding: Any) -> JsonDict:
     """A layer that draws the records of one ``kind``; marks without a description are hidden from
     screen readers.
     """
@@ -217,28 +217,28 @@ def layer(kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) ->
     }
 
 
-def where(field: str, value: Any) -> dict[str, Any]:
+def where(field: str, value: Any) -> JsonDict:
     """A filter of records."""
     return {"field": field, "equal": value}
 
 
-def number(field: str, **channel: Any) -> dict[str, Any]:
+def number(field: str, **channel: Any) -> JsonDict:
     """A channel for a number."""
     return {"field": field, "type": "quantitative", **channel}
 
 
-def lane(field: str = "lane", last: int | None = None, **channel: Any) -> dict[str, Any]:
+def lane(field: str = "lane", last: int | None = None, **channel: Any) -> JsonDict:
     """The vertical channel of charts in lanes, which are counted from 0 at the top.
 
     ``last``: the last lane, to be given in one layer where there are empty ones.
     """
-    scale: dict[str, Any] = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
+    scale: JsonDict = {"type": "band", "paddingInner": 0, "paddingOuter": 0}
     if last is not None:
         scale["domain"] = list(range(last + 1))
     return {"field": field, "type": "ordinal", "axis": None, "scale": scale, **channel}
 
 
-def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
+def around_zero(least: float, edges: Iterable[float]) -> JsonDict:
     """The scale of differences: from the lowest to the highest of ``edges``, at least ``least``
     either side of zero.
     """
@@ -247,25 +247,23 @@ def around_zero(least: float, edges: Iterable[float]) -> dict[str, Any]:
     return {"domain": domain, "nice": True, "zero": True}
 
 
-def slots(range_: Sequence[str]) -> dict[str, Any]:
+def slots(range_: Sequence[str]) -> JsonDict:
     """A channel for what the field ``slot`` counts: models in colours, or shapes."""
     scale = {"domain": list(range(len(range_))), "range": list(range_)}
     return {"field": "slot", "type": "nominal", "scale": scale, "legend": None}
 
 
-def words(field: str) -> dict[str, Any]:
+def words(field: str) -> JsonDict:
     """A channel for text."""
     return {"field": field, "type": "nominal"}
 
 
-def note(**channel: Any) -> dict[str, Any]:
+def note(**channel: Any) -> JsonDict:
     """A mark for small grey text."""
     return {"type": "text", "fontSize": SMALL, "color": SOFT, "baseline": "middle", **channel}
 
 
-def named(
-    kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any
-) -> list[dict[str, Any]]:
+def named(kind: str, mark: JsonMapping, *filters: Any, **encoding: Any) -> list[JsonDict]:
     """Layers of text that stays readable on lines: a rim in the colour of the paper, and the text
     on it.
     """
@@ -276,7 +274,7 @@ def named(
 
 def row_words(
     kind: str, fields: Sequence[str], left: int, width: int, **look: Any
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """Two lines of text on either side of a row's marks, or above them where the chart is narrow.
 
     ``fields``: upper and lower on the left, then on the right; ``look``: of the upper ones.
@@ -284,8 +282,8 @@ def row_words(
     if width < NARROW:
         upper = lane("lane", bandPosition=0.17)
         lower = lane("lane", bandPosition=0.42)
-        left_edge: dict[str, Any] = {"value": 0}
-        right_edge: dict[str, Any] = {"value": "width"}
+        left_edge: JsonDict = {"value": 0}
+        right_edge: JsonDict = {"value": "width"}
     else:
         upper = lane("lane", bandPosition=0.32)
         lower = lane("lane", bandPosition=0.68)
@@ -301,12 +299,12 @@ def row_words(
     ]
 
 
-def hairline(**channel: Any) -> dict[str, Any]:
+def hairline(**channel: Any) -> JsonDict:
     """A mark for a thin grey line."""
     return {"type": "rule", "color": LINE, "strokeWidth": 1, **channel}
 
 
-DESCRIPTION: Mapping[str, Any] = words("description")
+DESCRIPTION: JsonMapping = words("description")
 """What a screen reader says about a mark."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arimo, 'Liberation Sans', Arial, sans-serif"
@@ -370,7 +368,7 @@ DARK: Mapping[str, str] = {
 }
 """The same on a dark page."""
 
-CONFIG: Mapping[str, Any] = {
+CONFIG: JsonMapping = {
     "font": FONT,
     "background": None,
     "view": {"stroke": None},

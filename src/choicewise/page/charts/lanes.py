@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from choicewise.page.study import Contest
 from choicewise.report.tables import value_text
 from choicewise.results.number import Number
 from choicewise.results.outcomes import measured_as
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import counted, error, percent, points, probability
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def effects_values(effects: Sequence[Effect]) -> list[Record]:
     return records
 
 
-def effects_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def effects_spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of :func:`effects_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (148, 28), (38, 58), (0.5, 0.75))
     edges = []
@@ -148,7 +149,7 @@ def ladder_values(ladder: Ladder) -> list[Record]:
     return records
 
 
-def ladder_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def ladder_spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of :func:`ladder_values`."""
     lanes = _Lanes(width, (_NAME * chart.NORMAL + 24, 12), (132, 28), (36, 58), (0.5, 0.74))
     has_value = {"field": "after", "valid": True}
@@ -221,7 +222,7 @@ def _greatest_first(contest: Contest) -> float:
     return math.inf if math.isnan(value) else -value
 
 
-def pair_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def pair_spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of :func:`pair_values`."""
     lanes = _Lanes(
         width, (_PROTOCOL * chart.SMALL + 24, _PAIR_SHORT * chart.SMALL + 24), (76, 28), (14, 14)
@@ -303,7 +304,7 @@ def _order_of_ranks(ranks: Sequence[int]) -> tuple[float, float]:
     return median(ranks), sum(ranks) / len(ranks)
 
 
-def ranks_spec(values: Records, width: int = chart.WIDTH) -> dict[str, Any]:
+def ranks_spec(values: Records, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of :func:`ranks_values`."""
     models = sum(record["kind"] == "model" for record in values)
     dense = models > _MANY
@@ -367,9 +368,9 @@ class _Lanes:
         self.name = chart.words("label")
         if self.narrow:
             self.name = chart.words("short")
-        self.layers: list[dict[str, Any]] = []
+        self.layers: list[JsonDict] = []
 
-    def add(self, kind: str, mark: Mapping[str, Any], *filters: Any, **encoding: Any) -> None:
+    def add(self, kind: str, mark: JsonMapping, *filters: Any, **encoding: Any) -> None:
         self.layers.append(chart.layer(kind, mark, *filters, **encoding))
 
     def edges(self, kind: str) -> None:
@@ -403,7 +404,7 @@ class _Lanes:
         strokeWidth: float = 1,
     ) -> None:
         """Add a described dot; its size is given, or encoded."""
-        point: dict[str, Any] = {
+        point: JsonDict = {
             "type": "point",
             "shape": "circle",
             "fill": fill,
@@ -430,7 +431,7 @@ class _Lanes:
                 kind, chart.note(align="right"), x=edge, y=chart.lane(), text=chart.words(field)
             )
 
-    def spec(self, values: Records, top: int, bottom: int, description: str) -> dict[str, Any]:
+    def spec(self, values: Records, top: int, bottom: int, description: str) -> JsonDict:
         margins = {"left": self.left, "right": self.right, "top": top, "bottom": bottom}
         return chart.frame(
             values,

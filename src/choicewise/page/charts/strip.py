@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records, of_kind
 from choicewise.page.item_views import words
 from choicewise.results.compare import published
 from choicewise.results.number import Number
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted
 
 _FAMILY = 11
@@ -53,7 +53,7 @@ def caption(values: Records, rank: bool = False) -> str:
     return text
 
 
-def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[str, Any]:
+def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> JsonDict:
     """Return the chart of such values, or of the ranks among the models measured alike."""
     narrow = width < chart.NARROW
     # Narrow charts have the names of families above their dots.
@@ -85,12 +85,12 @@ def spec(values: Records, rank: bool = False, width: int = chart.WIDTH) -> dict[
     )
 
 
-def _number_layers(values: Records, rank: bool, step: int) -> list[dict[str, Any]]:
+def _number_layers(values: Records, rank: bool, step: int) -> list[JsonDict]:
     """Return the dots with their intervals, and words for what has no number."""
     at = "value"
     low = "ci_low"
     high = "ci_high"
-    scale: dict[str, Any] = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
+    scale: JsonDict = {"scale": {"domain": [0, 1]}, "axis": chart.PERCENT_AXIS}
     if rank:
         at = "rank"
         low = "rank_low"
@@ -176,7 +176,7 @@ def _greatest_first(row: Number) -> float:
     return math.inf if math.isnan(row.value) else -row.value
 
 
-def _chance_layers() -> list[dict[str, Any]]:
+def _chance_layers() -> list[JsonDict]:
     line = chart.hairline(color=chart.SOFT, strokeDash=[4, 3])
     edges = {"y": chart.lane("first", bandPosition=0), "y2": {"field": "last", "bandPosition": 1}}
     across = chart.number("chance")
@@ -192,7 +192,7 @@ def _chance_layers() -> list[dict[str, Any]]:
     ]
 
 
-def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
+def _family_layers(left: int, narrow: bool) -> list[JsonDict]:
     text = {"type": "text", "align": "left", "baseline": "middle", "color": chart.INK}
     if narrow:
         above = {
@@ -212,7 +212,7 @@ def _family_layers(left: int, narrow: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _published_layer() -> dict[str, Any]:
+def _published_layer() -> JsonDict:
     look = {
         "size": 45,
         "fill": chart.PAPER,
@@ -230,12 +230,12 @@ def _published_layer() -> dict[str, Any]:
     )
 
 
-def _name_layers(narrow: bool) -> list[dict[str, Any]]:
+def _name_layers(narrow: bool) -> list[JsonDict]:
     """Return the names; on narrow charts those right of the middle alone, as the families' names
     are on the left.
     """
     # Where a name is beside its dot depends on the room that the values leave.
-    looks: dict[str, dict[str, Any]] = {
+    looks: dict[str, JsonDict] = {
         "center": {"align": "center"},
         "left": {"align": "left"},
         "right": {"align": "right"},
@@ -259,7 +259,7 @@ def _name_layers(narrow: bool) -> list[dict[str, Any]]:
     return layers
 
 
-def _rank_axis(values: Records) -> dict[str, Any]:
+def _rank_axis(values: Records) -> JsonDict:
     """Return the axis with the best rank on the right, as the greatest value is."""
     most = 1
     for record in of_kind(values, "number"):

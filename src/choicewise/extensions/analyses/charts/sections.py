@@ -19,7 +19,8 @@ from choicewise.extensions.analyses.charts.probabilities import (
 from choicewise.extensions.analyses.charts.steps import Trained
 from choicewise.extensions.analyses.invariance import panels
 from choicewise.extensions.analyses.invariance_report import panel_table
-from choicewise.page.embed import Record, Section, Specifications, drawing, section_html
+from choicewise.page.charts.chart import Record
+from choicewise.page.embed import Section, Specifications, drawing, section_html
 from choicewise.page.study import MOST_RUNS, Study
 from choicewise.page.tables import PageTable, page_table
 from choicewise.protocols.preparations import is_in_panel

@@ -22,6 +22,7 @@ from choicewise.questions import Ids
 from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import Tokenizer, token_bytes
+from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _load_folder(arguments: ModelArguments) -> FolderModel:
 def _load_tokenizer(arguments: ModelArguments, folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    options: dict[str, Any] = {}
+    options: JsonDict = {}
     if arguments.add_bos_token is not None:
         options["add_bos_token"] = arguments.add_bos_token
     return AutoTokenizer.from_pretrained(
@@ -188,7 +189,7 @@ class AdoptedTokenizer:
         self.bos_id = inner.bos_token_id
         self.eos_id = inner.eos_token_id
         self.unknown_id = inner.unk_token_id
-        self.content: dict[str, Any] | None = None
+        self.content: JsonDict | None = None
         self.token_bytes: Sequence[bytes] = []
         if inner.is_fast:
             self.content = json.loads(inner.backend_tokenizer.to_str())
@@ -280,7 +281,7 @@ class ModelArguments:
     peft: str | None = None
     think_end_token: str | int | None = None
     enable_thinking: bool | None = None
-    chat_template_args: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_args: JsonMapping = field(default_factory=dict)
     boundary: str = HARNESS
     rung: str = "auto"
     batch_tokens: int | None = None
@@ -296,7 +297,7 @@ class ModelArguments:
             raise UsageError("enable_thinking needs think_end_token, the token that ends a thought")
 
     @property
-    def template_arguments(self) -> dict[str, Any]:
+    def template_arguments(self) -> JsonDict:
         """Return the arguments of a chat template, without the messages."""
         arguments = dict(self.chat_template_args)
         if self.enable_thinking is not None:
@@ -309,14 +310,14 @@ def _check_name(argument: str, value: str, names: Sequence[str]) -> None:
         raise UsageError(f"{argument} is {value!r}; it must be one of {', '.join(names)}")
 
 
-def read_arguments(given: Mapping[str, Any]) -> tuple[ModelArguments, list[str]]:
+def read_arguments(given: JsonMapping) -> tuple[ModelArguments, list[str]]:
     """Read the arguments, and return a sentence for each that is ignored.
 
     Raises UsageError, with all problems at once, for unknown names, values that can't be read, and
     arguments that have no meaning here.
     """
     kinds = {spec.name: str(spec.type) for spec in fields(ModelArguments)}
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     names_of_reason: dict[str, list[str]] = {}
     problems = []
     for name, value in given.items():

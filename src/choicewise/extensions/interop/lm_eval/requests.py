@@ -21,6 +21,7 @@ from choicewise.tokens.boundary import choice_prompts_batch, cut, fit_span
 from choicewise.tokens.byte_coverings import ByteProbability, TokenPrompt, answer_with_bytes
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.jsonio import JsonMapping
 
 LISTED = 3
 """Requests that an error names; it counts the others."""
@@ -475,7 +476,7 @@ class Generator:
 
     def answer(
         self,
-        requests: Sequence[tuple[str, Mapping[str, Any]]],
+        requests: Sequence[tuple[str, JsonMapping]],
         where: Sequence[str],
         done: Callable[[int, str], None] = lambda *_: None,
     ) -> list[str]:
@@ -720,10 +721,10 @@ class Settings(NamedTuple):
     stops: tuple[str, ...]
     limit: int
     total: int | None
-    settings: Mapping[str, Any]
+    settings: JsonMapping
 
 
-def read_settings(kwargs: Mapping[str, Any], end: str | None) -> Settings:
+def read_settings(kwargs: JsonMapping, end: str | None) -> Settings:
     """Read ``generation_kwargs``; ``end``: the text that ends a sequence, and so every answer.
 
     Source: ``normalize_gen_kwargs`` and ``handle_stop_sequences`` (``lm_eval/models/utils.py``),
@@ -768,7 +769,7 @@ def _stops(until: Any) -> list[str]:
     return list(until)
 
 
-def is_greedy(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+def is_greedy(settings: JsonMapping, defaults: JsonMapping) -> bool:
     """Return whether transformers takes the likeliest token every time and does nothing else.
 
     ``settings``: of a request; ``defaults``: the model's ``generation_config.json``, which they

@@ -49,7 +49,7 @@ from choicewise.running.progress import Progress
 from choicewise.store.tables import block_file, file_record, read_columns
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.files import copy_of, move, new_folder, remove
-from choicewise.util.jsonio import json_digest
+from choicewise.util.jsonio import JsonDict, JsonMapping, json_digest
 from choicewise.util.tables import write_parquet
 
 UNANSWERED = "the bundle of requests was not answered yet"
@@ -249,7 +249,7 @@ def _needs(signatures: Mapping[str, str]) -> tuple[str, ...]:
     return (LOGPROB,)
 
 
-_SpanRow = Mapping[str, Any]
+_SpanRow = JsonMapping
 """A row of the table of spans, with the context of its request."""
 
 
@@ -315,7 +315,7 @@ def _read_block(
 
 def _rows(
     noted: pa.Table, spans: Mapping[str, _SpanRow], groups: dict[bytes, int]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonDict]:
     """Yield the rows of one call: for each context one row of labels, and one for each longer span."""
     keys = noted["key"].to_pylist()
     ordered = zip(keys, noted["context"].to_numpy(), noted["continuation"].to_numpy(), strict=True)
@@ -351,7 +351,7 @@ def _rows(
         yield from longer_rows
 
 
-def _texts(spans: Sequence[_SpanRow], group: int) -> dict[str, Any]:
+def _texts(spans: Sequence[_SpanRow], group: int) -> JsonDict:
     """Return the columns of a row that describe its ``spans``."""
     first = spans[0]
     row = {name: first[name] for name in ("item", "choice", "part", "null", "context")}

@@ -171,8 +171,9 @@ class ItemDecision:
     def at_most(self) -> tuple[bool, ...]:
         """Marks of the scores that are upper bounds."""
         scores = self.scores or ()
-        lows = self.lows or scores
-        return tuple(low < score for low, score in zip(lows, scores, strict=True))
+        if self.lows is None:
+            return (False,) * len(scores)
+        return tuple(low < score for low, score in zip(self.lows, scores, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,12 +484,12 @@ class _ProtocolDecisions:
         if self._bounded[index]:
             near_tie = bool(self._near_ties[index])
 
-        missing = None
-        is_item = np.arange(len(measured.credit)) == index
-        reasons = measured.missing_reasons(is_item)
-        if reasons:
-            missing = reasons[0].reason
         decisions = measured.decisions
+        missing = None
+        # A reason is looked up among those of all items, and few items are missing.
+        if decisions.missing[index]:
+            is_item = np.arange(len(measured.credit)) == index
+            missing = measured.missing_reasons(is_item)[0].reason
         return ItemDecision(
             protocol=self.name,
             score=self.protocol.score,

@@ -18,7 +18,7 @@ from typing import TypeVar
 from choicewise.errors import ChoicewiseError, UsageError
 
 # Many fonts of terminals have no picture of the first two signs.
-_SIGNS = str.maketrans("␠␉", "␣⇥")
+_SIGNS = {"␠": "␣", "␉": "⇥"}
 _SPACES = re.compile(r"^ +| +$| {2,}", re.MULTILINE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -41,13 +41,17 @@ def shown(text: str) -> str:
     """Show ``text`` in its lines: ⏎ ends a line, ␣ is a space at an edge or beside another, ⇥ a
     tab.
     """
-    return visible(text).translate(_SIGNS)
+    # Prompts are long, and `str.translate` would look up every character.
+    text = visible(text)
+    for sign, common_sign in _SIGNS.items():
+        text = text.replace(sign, common_sign)
+    return text
 
 
 @lru_cache(maxsize=4096)
 def shown_line(text: str) -> str:
     """Show ``text`` on one line, with ⏎, ␣ and ⇥ as in :func:`shown`."""
-    return visible_line(text).translate(_SIGNS)
+    return shown(text).replace("⏎\n", "⏎")
 
 
 def safe(text: str) -> str:

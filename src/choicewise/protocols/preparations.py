@@ -560,6 +560,7 @@ def fields_shown(name: str) -> tuple[str, ...]:
     return SHOWS.get(preparation_of(name), ())
 
 
+@cache
 def _split_name(name: str) -> tuple[str, str]:
     """Split a value of ``prepare`` into preparation and change, "" for none."""
     preparation, _, change = name.rpartition("+")

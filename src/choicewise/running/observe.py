@@ -136,14 +136,15 @@ def _observations(model: Model, questions: Mapping[str, TokenPrompt]) -> Iterato
         # Of logits that are NaN no token is the likeliest, so there is no text.
         if is_generation and text is None and not answer.is_nan:
             text = model.tokenizer.decode(answer.tokens)
+        # By position: names cost more than all else here.
         row = ObservationRow(
-            key=key,
-            tokens=answer.tokens,
-            sizes=sizes(question, answer, token_bytes),
-            logprobs=answer.logprobs,
-            ranks=answer.ranks,
-            text=text,
-            value=answer.value,
+            key,
+            answer.tokens,
+            sizes(question, answer, token_bytes),
+            answer.logprobs,
+            answer.ranks,
+            text,
+            answer.value,
             at_most=answer.at_most or None,
             exchange=answer.exchange,
         )

@@ -514,8 +514,14 @@ def _choice_prompts(
         else:
             context = contexts[before] = request.context[: request.stem + before]
         span = Span(context, located.continuation, index in gold)
-        prompt = prompt._replace(
-            span=span, lossy=lossy or prompt.lossy, bos=bos_of_stem + prompt.bos
+        # Much faster than ``_replace``.
+        prompt = ChoicePrompt(
+            span,
+            prompt.merged,
+            prompt.unknown,
+            noncanonical=prompt.noncanonical,
+            lossy=lossy or prompt.lossy,
+            bos=bos_of_stem + prompt.bos,
         )
         if policy in CORRECTIONS:
             prompt = _corrected(policy, request, index, prompt, span)

@@ -125,7 +125,8 @@ def sizes(prompt: object, answer: TokenScores, token_sizes: Ids) -> Ids:
     if isinstance(prompt, ByteProbability):
         return np.asarray(np.diff(prompt.offsets), dtype=np.int32)
     try:
-        return token_sizes[answer.tokens]
+        # ``take`` needs half the time of an index.
+        return token_sizes.take(answer.tokens)
     except IndexError:
         return token_sizes.take(answer.tokens, mode="clip")
 

@@ -413,6 +413,7 @@ class PartwiseTokenizer:
             self._frame = _added(self.inner)
         except ModelError:
             return False
+        self._is_framed = any(map(len, self._frame))
         self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
         for special in (False, True):
             in_parts = self._encode(rule, _PROBES, special)
@@ -491,14 +492,15 @@ class PartwiseTokenizer:
 
         Only the start of the text keeps the dummy space.
         """
-        tokens = [self._heads[head], *[self._tokens[part] for part in parts]]
+        tokens = [self._tokens[part] for part in parts]
+        if head:
+            tokens.insert(0, self._heads[head])
         if self._dummy:
-            first = 1 if head else 2
-            tokens[first:] = [part[self._dummy :] for part in tokens[first:]]
-        if special:
+            tokens[1:] = [part[self._dummy :] for part in tokens[1:]]
+        if special and self._is_framed:
             front, back = self._frame
             tokens = [front, *tokens, back]
-        return np.concatenate(tokens)
+        return _joined(tokens)
 
 
 def _new_texts(texts: Iterable[str], tokens_of: Mapping[str, Ids]) -> list[str]:

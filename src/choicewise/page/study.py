@@ -414,17 +414,6 @@ class Compared(NamedTuple):
     p: float
 
 
-def _lead(credits: Floats) -> tuple[float, float]:
-    """Return how far the first of two models is ahead, and p of that; ``credits``: float64 [2,
-    items].
-    """
-    scored = scored_by_all(credits)
-    if not scored.size:
-        return math.nan, math.nan
-    left, right = scored
-    return float(left.mean() - right.mean()), sign_flip(left, right).p
-
-
 @dataclass
 class _Credits:
     """Compares outcomes; which items are shared is worked out once for all protocols."""
@@ -441,17 +430,23 @@ class _Credits:
         left = _shared_credit(one, left_rows, is_same)
         right = _shared_credit(other, right_rows, is_same)
         counted = METRICS[one.protocol.metric].counted
+        test = sign_flip(left, right)
         credits = np.array([left, right])
+        p = test.p
         if one.protocol.aggregation == "macro":
             # All protocols of a run share few tables of items, and numbers are grouped quickly.
             if id(one.items) not in self._subjects:
                 self._subjects[id(one.items)] = subject_codes(one.items)
             subjects = self._subjects[id(one.items)][left_rows]
             credits = credits * macro_weights(subjects, credits)
-        lead, p = _lead(credits)
+            p = sign_flip(*credits).p
+        lead = math.nan
+        scored = scored_by_all(credits)
+        if scored.size:
+            lead = float(scored[0].mean() - scored[1].mean())
         return Compared(
             difference=paired_difference(left, right, counted),
-            test=sign_flip(left, right),
+            test=test,
             detectable=detectable_difference(left, right, counted),
             lead=lead,
             p=p,

@@ -768,7 +768,11 @@ def subject_codes(items: pa.Table) -> Integers:
 
 def scored_by_all(credits: Floats) -> Floats:
     """Return the credits of the items without a missing one, float64 [measured, items]."""
-    return credits[:, ~np.isnan(credits).any(axis=0)]
+    is_scored = ~np.isnan(credits).any(axis=0)
+    # The usual case, in which nothing is copied.
+    if is_scored.all():
+        return credits
+    return credits[:, is_scored]
 
 
 def paired_predictions(measured: Sequence[Decided]) -> Integers:

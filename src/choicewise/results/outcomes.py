@@ -440,7 +440,7 @@ class Influence:
     value: float
     macro: bool
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Return how many items the value is a mean over."""
         return int((~np.isnan(self.credit)).sum())

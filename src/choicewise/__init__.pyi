@@ -4,8 +4,8 @@ from choicewise.data.open import open_dataset
 from choicewise.extensions.interop.export import export
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.extensions.interop.logs.import_log import import_log
+from choicewise.extensions.run.sweep import evaluate_all as sweep
 from choicewise.extensions.score.score_texts import score_texts as score
-from choicewise.extensions.sweep.sweep import evaluate_all as sweep
 from choicewise.extensions.training.bundles.answers import import_answers
 from choicewise.extensions.training.bundles.bundle import open_bundle
 from choicewise.extensions.training.bundles.write import write_bundle

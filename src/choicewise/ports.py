@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 BUILT_IN: Final = (
     "choicewise.models",
-    "choicewise.extensions.sweep",
+    "choicewise.extensions.run",
     "choicewise.extensions.endpoints",
     "choicewise.extensions.charts",
     "choicewise.extensions.analyses",
@@ -703,7 +703,7 @@ class Executor(Port):
             name = "alone"
 
             def evaluate(self, models, workers, watcher):
-                from choicewise.extensions.sweep.sweep import evaluate_runs
+                from choicewise.extensions.run.sweep import evaluate_runs
 
                 for runs in models:
                     failures = evaluate_runs(runs)

@@ -10,7 +10,7 @@ import pytest
 from choicewise import models
 from choicewise.data.open import open_dataset
 from choicewise.errors import ModelError, UsageError
-from choicewise.extensions.sweep.plan import Plan, plan
+from choicewise.extensions.run.plan import Plan, plan
 from choicewise.models import opening
 from choicewise.models.fake import HashModel
 from choicewise.models.model import Model

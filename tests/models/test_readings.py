@@ -19,7 +19,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
 from choicewise.extensions.explain.item_report import explanation_lines
-from choicewise.extensions.sweep.plan import unique_tokens
+from choicewise.extensions.run.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.readings import READINGS

@@ -16,7 +16,7 @@ from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.extensions.sweep.plan import unique_tokens
+from choicewise.extensions.run.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.models.local.files import supported
 from choicewise.models.local.folder_model import FolderModel

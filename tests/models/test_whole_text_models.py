@@ -19,7 +19,7 @@ from choicewise import Run, evaluate, load_model, score
 from choicewise.data.dataset import Dataset
 from choicewise.data.items import Item
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.extensions.sweep.plan import plan
+from choicewise.extensions.run.plan import plan
 from choicewise.models.fake import HashModel
 from choicewise.models.local.files import CAUSAL, ENCODER_DECODER, MASKED, model_kind
 from choicewise.models.local.folder_model import FolderModel

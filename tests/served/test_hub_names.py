@@ -15,7 +15,7 @@ from choicewise.errors import DataError, ModelError
 from choicewise.extensions.board.library import read_snapshot
 from choicewise.extensions.board.pages import write_board
 from choicewise.extensions.board.records import View, board_csv
-from choicewise.extensions.sweep.sweep import sweep
+from choicewise.extensions.run.sweep import sweep
 from choicewise.page.document import write_page
 from choicewise.page.study import downloads, read_study
 from choicewise.records import DatasetRecord, ModelRecord

@@ -51,16 +51,16 @@ ROOMS = [
 """The kernel, in the order of the way of the data: a room imports only itself and the rooms before it."""
 
 EXTENSIONS = {
-    "sweep": set[str](),
+    "run": set[str](),
     "endpoints": set[str](),
     "charts": set[str](),
     "analyses": set[str](),
-    "cluster": {"sweep"},
-    "training": {"sweep"},
-    "interop": {"training", "sweep"},
-    "board": {"analyses", "sweep"},
+    "cluster": {"run"},
+    "training": {"run"},
+    "interop": {"training", "run"},
+    "board": {"analyses", "run"},
     "gguf": set[str](),
-    "comparison": {"sweep"},
+    "comparison": {"run"},
     "explain": set[str](),
     "survey": set[str](),
     "catalogue": set[str](),
@@ -124,7 +124,7 @@ OTHERS: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("models/local/files.py", "models/local/tokenizer.py", "results/rows.py"), "a digest"
         ),
-        **dict.fromkeys(("running/job.py", "extensions/sweep/sweep.py"), "a digest"),
+        **dict.fromkeys(("running/job.py", "extensions/run/sweep.py"), "a digest"),
         "extensions/board/runs.py": "what a child process says",
         "cli/terminal.py": "a result of the command line",
         "data/files.py": "one cell in the spelling of its file",

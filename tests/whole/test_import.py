@@ -11,7 +11,7 @@ import choicewise
 from choicewise.bundled import MODELS
 from choicewise.cli.commands import application
 from choicewise.cli.listing import help_lines
-from choicewise.extensions.sweep.sweep import sweep
+from choicewise.extensions.run.sweep import sweep
 from choicewise.running.job import job_of
 from tests.helpers.mmlu_data import write_mmlu
 from tests.paths import ROOT
@@ -52,7 +52,7 @@ def test_light_uses_load_nothing_heavy(use: str) -> None:
     ],
 )
 def test_no_command_is_imported_but_the_one_that_is_called(line: list[str], loaded: str) -> None:
-    names = ("cli.report", "cli.page", "extensions.sweep.commands")
+    names = ("cli.report", "cli.page", "extensions.run.commands")
     names += ("extensions.catalogue.commands", "extensions.check.commands")
     files = {f"choicewise.{name}" for name in names}
     code = f"from choicewise.cli.commands import invoke; invoke({line}); "

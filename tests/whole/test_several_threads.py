@@ -17,7 +17,7 @@ from choicewise import evaluate, load_model
 from choicewise.bundled import BENCHMARK, MODELS
 from choicewise.data.dataset import Dataset
 from choicewise.data.open import open_dataset
-from choicewise.extensions.sweep.sweep import SweepProgress
+from choicewise.extensions.run.sweep import SweepProgress
 from choicewise.protocols.shots import drawn_items
 from choicewise.results.summary import keep_summary
 from choicewise.store.tables import read_blocks

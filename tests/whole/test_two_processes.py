@@ -16,7 +16,7 @@ from choicewise import evaluate, open_run
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.cluster.merge import merge
 from choicewise.extensions.doctor import examine as doctor
-from choicewise.extensions.sweep.sweep import sweep
+from choicewise.extensions.run.sweep import sweep
 from choicewise.running.job import job_of
 from choicewise.store.folder import read_manifest
 from choicewise.store.tables import read_blocks

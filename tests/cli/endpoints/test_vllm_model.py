@@ -8,7 +8,7 @@ from choicewise.bundled import MODELS
 from choicewise.errors import ChoicewiseError, ModelError, UsageError
 from choicewise.extensions.endpoints.vllm.engine_model import EngineModel
 from choicewise.extensions.endpoints.vllm.noise import measure_noise
-from choicewise.extensions.sweep.commands import token_savings
+from choicewise.extensions.run.commands import token_savings
 from choicewise.running.evaluate import evaluate
 from tests.helpers.commands import choicewise
 from tests.helpers.fake_engine import FakeEngine

@@ -11,7 +11,7 @@ import choicewise
 from choicewise.cli.commands import invoke
 from choicewise.errors import ChoicewiseError, ModelError
 from choicewise.extensions.endpoints.server.address import ServerAddress
-from choicewise.extensions.sweep.sweep import sweep
+from choicewise.extensions.run.sweep import sweep
 from choicewise.running.job import DataChoice, Job, ModelChoice, job_of
 from choicewise.util.text import holds_secret
 from tests.helpers import commands

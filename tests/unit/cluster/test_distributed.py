@@ -16,7 +16,7 @@ from choicewise.engine import DEVICE_TOKENS, SHARD_TOKENS, SHARE, cut_shards, sh
 from choicewise.errors import UsageError
 from choicewise.extensions.cluster import ray
 from choicewise.extensions.cluster.ray import Needs, in_words, needs_of
-from choicewise.extensions.sweep.plan import unique_tokens
+from choicewise.extensions.run.plan import unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.models.local.devices import Footprint
 from choicewise.questions import Conclusion, Cosine, Generation, MaskedLoss, Mass, Span, TokenSet

@@ -19,7 +19,7 @@ from choicewise.errors import ChoicewiseError, StoreError, UsageError
 from choicewise.extensions.cluster.merge import MissingShards, merge, merge_all
 from choicewise.extensions.cluster.slurm import part_of_array
 from choicewise.extensions.doctor.examine import examine
-from choicewise.extensions.sweep.sweep import sweep
+from choicewise.extensions.run.sweep import sweep
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
 from choicewise.records import (

@@ -14,7 +14,7 @@ from choicewise.errors import DataError, MachinesLost, MissingData, ModelError, 
 from choicewise.extensions.cluster import processes, ray, spread
 from choicewise.extensions.cluster.part import Part, compute_part, error_of
 from choicewise.extensions.doctor.examine import examine
-from choicewise.extensions.sweep.sweep import Audience, sweep
+from choicewise.extensions.run.sweep import Audience, sweep
 from choicewise.models.kinds import model_kind
 from choicewise.models.local.devices import NOTHING, Footprint
 from choicewise.models.model import Model

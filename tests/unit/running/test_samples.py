@@ -17,7 +17,7 @@ from choicewise.data.items import Item, draw_hash
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.board.queue import Asked
 from choicewise.extensions.interop.export import run_identity
-from choicewise.extensions.sweep.sweep import read_plan
+from choicewise.extensions.run.sweep import read_plan
 from choicewise.models.fake import HashModel
 from choicewise.page.reproduce import run_line
 from choicewise.records import MANIFEST, Selection

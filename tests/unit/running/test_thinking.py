@@ -8,7 +8,7 @@ import pytest
 from choicewise import evaluate
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, ProtocolError
-from choicewise.extensions.sweep.plan import unique_tokens
+from choicewise.extensions.run.plan import unique_tokens
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.questions import Conclusion, Generation, Sampling, Span
 from choicewise.requests.render import rendered_requests

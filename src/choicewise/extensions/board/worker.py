@@ -37,7 +37,7 @@ from choicewise.errors import (
 )
 from choicewise.extensions.board.queue import SECONDS, Lease, SubmissionService
 from choicewise.extensions.board.submission import Busy, LeaseLost, Policy, Wanted, refusal
-from choicewise.extensions.sweep.sweep import Audience, sweep
+from choicewise.extensions.run.sweep import Audience, sweep
 from choicewise.models.fake import FAKES
 from choicewise.models.load import load_model
 from choicewise.models.local.files import read_config, readable, weight_files

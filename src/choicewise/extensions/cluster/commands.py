@@ -45,7 +45,7 @@ def merge(
     output.check()
     from choicewise.cli.report import print_folders
     from choicewise.extensions.cluster.merge import MissingShards, merge_all
-    from choicewise.extensions.sweep.commands import token_savings
+    from choicewise.extensions.run.commands import token_savings
 
     try:
         merge_all(folders, out, options.line_of, allow_missing, tell)

@@ -11,7 +11,7 @@ from time import monotonic
 
 from choicewise import __version__, errors
 from choicewise.errors import ChoicewiseError, MissingData, UsageError
-from choicewise.extensions.sweep.sweep import Audience, evaluate_runs
+from choicewise.extensions.run.sweep import Audience, evaluate_runs
 from choicewise.ports import ModelRuns
 from choicewise.running.job import job_of
 from choicewise.util.files import write_text

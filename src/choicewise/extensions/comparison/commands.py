@@ -14,7 +14,7 @@ from choicewise.cli.options import Loading, Part, grouped, resuming_command
 from choicewise.cli.report import Scored
 from choicewise.cli.terminal import print_json, print_parts, show, tell
 from choicewise.errors import ProtocolError, UsageError
-from choicewise.extensions.sweep.commands import do_sweep, token_savings
+from choicewise.extensions.run.commands import do_sweep, token_savings
 from choicewise.util.text import command_line
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def requests(
     A bundle holds one dataset. Protocols that need more than log-probabilities of given tokens
     (generated answers, masked models) are left out by name.
     """
-    from choicewise.extensions.sweep.sources import open_all, refuse
+    from choicewise.extensions.run.sources import open_all, refuse
     from choicewise.extensions.training.bundles.bundle import ROWS
     from choicewise.extensions.training.bundles.write import write_bundle
     from choicewise.protocols.catalogue import in_chat

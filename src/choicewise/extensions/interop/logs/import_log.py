@@ -20,7 +20,7 @@ from choicewise import __version__
 from choicewise.errors import ChoicewiseError, DataError, StoreError, UsageError
 from choicewise.extensions.interop.logs.checks import Checks, LogNumbers, checked_item
 from choicewise.extensions.interop.logs.files import find_reader, recognise
-from choicewise.extensions.sweep.sweep import begun_sweep, replaced
+from choicewise.extensions.run.sweep import begun_sweep, replaced
 from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread, Unreadable
 from choicewise.ports import LogReader
 from choicewise.protocols.protocol import NEUTRAL, Protocol, signature

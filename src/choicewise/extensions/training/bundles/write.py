@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import choicewise
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ModelError, StoreError
-from choicewise.extensions.sweep.plan import unique_tokens
+from choicewise.extensions.run.plan import unique_tokens
 from choicewise.extensions.training.bundles.bundle import (
     DIGESTED,
     LOGPROB,

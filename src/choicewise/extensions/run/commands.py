@@ -27,7 +27,7 @@ from choicewise.running.progress import duration
 from choicewise.util.text import command_line, counted, listed
 
 if TYPE_CHECKING:
-    from choicewise.extensions.sweep.plan import Plan
+    from choicewise.extensions.run.plan import Plan
     from choicewise.models.model import Model
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Spent, Sweep
@@ -323,7 +323,7 @@ def sweep(
     if out is None:
         raise UsageError("--out is missing; name a folder for all runs")
     output.check()
-    from choicewise.extensions.sweep.sweep import read_plan
+    from choicewise.extensions.run.sweep import read_plan
     from choicewise.running.job import job_of
 
     given = {"shots": options.shots_of(shots), "score": score, "panel": panel or None}
@@ -370,10 +370,10 @@ def do_sweep(
     """Evaluate the runs of ``job``, with progress on stderr.
 
     ``ready`` is called when a model is loaded; the other arguments are those of
-    :func:`choicewise.extensions.sweep.sweep.sweep`.
+    :func:`choicewise.extensions.run.sweep.sweep`.
     """
-    from choicewise.extensions.sweep.sweep import Audience
-    from choicewise.extensions.sweep.sweep import sweep as run_sweep
+    from choicewise.extensions.run.sweep import Audience
+    from choicewise.extensions.run.sweep import sweep as run_sweep
 
     models: list[Model] = []
 
@@ -412,8 +412,8 @@ def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
 
 def _print_plans(job: Job, sources: Sequence[Source], json: bool) -> None:
     """Print what a run would compute: of each of several benchmarks, and in all."""
-    from choicewise.extensions.sweep.plan import plan, total
-    from choicewise.extensions.sweep.sources import open_all, refuse
+    from choicewise.extensions.run.plan import plan, total
+    from choicewise.extensions.run.sources import open_all, refuse
     from choicewise.running.job import Task
 
     opened, failed = open_all(sources, job, show_download(), measured=len(sources) > 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from choicewise.errors import DataError, MissingData
-from choicewise.extensions.sweep.sources import refuse
+from choicewise.extensions.run.sources import refuse
 
 LACKING = {
     "a": MissingData("a is nowhere", ["look here"], ["a"]),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate, load_model, open_dataset
 from choicewise.bundled import MODELS
-from choicewise.extensions.sweep.commands import plan_lines, token_savings
-from choicewise.extensions.sweep.plan import Plan, measure_speed, plan, unique_tokens
+from choicewise.extensions.run.commands import plan_lines, token_savings
+from choicewise.extensions.run.plan import Plan, measure_speed, plan, unique_tokens
 from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.questions import Generation, Span

@@ -12,7 +12,7 @@ class Run(Command):
 
     name = "run"
     summary = "Score a model on a dataset under every named protocol."
-    app = returns("choicewise.extensions.sweep.commands:run")
+    app = returns("choicewise.extensions.run.commands:run")
 
 
 class Sweep(Command):
@@ -20,9 +20,7 @@ class Sweep(Command):
 
     name = "sweep"
     summary = "Score several models under protocols and suites."
-    app = returns("choicewise.extensions.sweep.commands:sweep")
+    app = returns("choicewise.extensions.run.commands:sweep")
 
 
-EXTENSION = Extension(
-    "sweep", [Run(), Sweep()], names={"sweep": "choicewise.extensions.sweep.sweep"}
-)
+EXTENSION = Extension("run", [Run(), Sweep()], names={"sweep": "choicewise.extensions.run.sweep"})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from choicewise import __version__
 from choicewise.data.files import read_toml
 from choicewise.errors import ChoicewiseError, MissingData, StoreError, UsageError
-from choicewise.extensions.sweep.sources import open_all, refuse
+from choicewise.extensions.run.sources import open_all, refuse
 from choicewise.models.model import Model
 from choicewise.ports import Executor, ModelRuns, Watcher
 from choicewise.protocols.catalogue import Suite, suite, suite_names

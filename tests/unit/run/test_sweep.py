@@ -12,9 +12,9 @@ import pytest
 from choicewise.cli.commands import invoke
 from choicewise.data.dataset import Dataset
 from choicewise.errors import ChoicewiseError, ModelError, StoreError, UsageError
-from choicewise.extensions.sweep import sweep
-from choicewise.extensions.sweep.commands import INCOMPLETE
-from choicewise.extensions.sweep.sweep import SweepProgress, read_plan
+from choicewise.extensions.run import sweep
+from choicewise.extensions.run.commands import INCOMPLETE
+from choicewise.extensions.run.sweep import SweepProgress, read_plan
 from choicewise.models.fake import AntiOracle, HashModel, Oracle
 from choicewise.page.study import read_study
 from choicewise.results.run import open_run

@@ -87,7 +87,7 @@ _CAPTIONS: Mapping[str, Callable[[Sequence[Record]], str]] = {
 """Their captions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Written:
     """The page, how many bytes it has, how many items are in it in full, and the folder with
     further ones.
@@ -260,7 +260,7 @@ def _fitting(name: str, batch: JsonMapping, room: int) -> tuple[Embedded | None,
     return None, 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """One file: its name in the folder beside the page, its digest, and the items (positions in the
     index) in it.

@@ -111,7 +111,7 @@ def static_text(*names: str) -> str:
     return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Embedded:
     """``text`` of a script element of this type, whose ``name`` is its id."""
 

@@ -183,7 +183,7 @@ _NO_TEXT = "(the log has no text of it)"
 """What stands for a continuation of another tool's log that has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Occurrence:
     """A run with a warning, how many of its numbers have it in words, and the names of their
     protocols.
@@ -194,7 +194,7 @@ class Occurrence:
     protocols: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ShownWarning:
     """A warning in short, its meaning and advice in a sentence each, and the runs that have it."""
 
@@ -205,7 +205,7 @@ class ShownWarning:
     where: tuple[Occurrence, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyWarnings:
     """All warnings of a page.
 

@@ -62,7 +62,7 @@ def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recipe:
     """How to get a run again: the ``line`` to type, and the text of the ``file`` that says what the
     columns mean.

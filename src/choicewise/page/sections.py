@@ -391,7 +391,7 @@ def _remarks(contest: Contest) -> list[str]:
 # Protocols
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Variant:
     """One protocol of a sheet: how it differs from the first one there, in words of the axes."""
 
@@ -401,7 +401,7 @@ class Variant:
     differs: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sheet:
     """Protocols that one source published together; ``entry`` is None for protocols of one's own.
 

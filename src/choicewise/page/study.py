@@ -83,7 +83,7 @@ Lead = tuple[str, str, str]
 """(protocol, model, model): the first is significantly ahead of the second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Contest:
     """A under one protocol against B; ``detectable``: the difference that so many items show with
     probability 0.8.
@@ -122,7 +122,7 @@ class Contest:
         return not (self.other_texts or self.other_items or math.isnan(self.difference.value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pair:
     """Two runs by their positions in the study.
 
@@ -562,7 +562,7 @@ def _additions(summary: Summary) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Download:
     """A file as an address that holds it whole; no address if it would be too long."""
 

@@ -68,7 +68,7 @@ VERDICTS = {
 """Verdicts, and the ids that agree: protocol, texts and tokens of the shared items, and run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """Describe one of two numbers: its folder, model and protocol, with their short ids.
 
@@ -96,7 +96,7 @@ class Side:
     metric: str = "acc"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Agreeing:
     """Mark the ids that agree, those of texts and tokens over the shared items alone.
 
@@ -110,7 +110,7 @@ class Agreeing:
     r: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Describe two numbers, their difference and its causes.
 
@@ -275,7 +275,7 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FirstDifference:
     """Show the first item whose texts differ, from shortly before the first other character.
 
@@ -291,7 +291,7 @@ class FirstDifference:
     items: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PublishedNumber:
     """Hold a published value, a share of 1.
 
@@ -422,7 +422,7 @@ def _compare(pair: _Pair) -> Comparison:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Tested:
     """Hold what the credits of shared items say of two numbers, as :class:`Comparison` has it."""
 
@@ -446,7 +446,7 @@ def _tested(left: Metric, right: Metric, credits: Floats) -> _Tested:
     return _Tested(difference, sign_flip(left_credits, right_credits), detectable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _UncutAnswers:
     """Hold the credits of shared items, NaN if an answer was cut, float64 [2, items].
 

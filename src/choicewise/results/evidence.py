@@ -572,7 +572,7 @@ def sensitivity_column(score: str, null: str | None, outside: str) -> Column[Flo
     return Column("sensitivity", axes, compute=lambda portion: portion.sensitivity(*axes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MissingReason:
     """Count the items (or rows of the data) with one ``reason``, and name one of them.
 

@@ -30,7 +30,7 @@ Record = JsonMapping
 """A row of a table, by column."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Token:
     r"""Describe a scored token.
 
@@ -45,7 +45,7 @@ class Token:
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoredContinuation:
     """Describe a continuation as it was scored, or say why it was not.
 
@@ -103,7 +103,7 @@ class ScoredContinuation:
         return [warning for warning, applies in warnings.items() if applies]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExplainedRequest:
     """Describe one prompt of the item, the protocols that read it, and the observations after it.
 
@@ -145,7 +145,7 @@ class ExplainedRequest:
         return [tuple(group) for group in continuations.values()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ItemDecision:
     """Describe the decision of one protocol about the item.
 
@@ -176,7 +176,7 @@ class ItemDecision:
         return tuple(low < score for low, score in zip(self.lows, scores, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """Describe an item with all requests about it, and the decisions of all protocols."""
 

@@ -35,7 +35,7 @@ class Measured(typing.Protocol):
         """The outcomes of every protocol."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReversalContest:
     """Compare two models under one protocol, over the ``n`` items that both score.
 
@@ -59,7 +59,7 @@ class ReversalContest:
         return self.left - self.right
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reversal:
     """Name two models of which the left is better under ``start``, and worse under ``end``.
 
@@ -116,7 +116,7 @@ def reversal(runs: Sequence[Measured]) -> Reversal | None:
     return max(reversals, key=_clarity, default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Numbers:
     """Summarise the numbers of one model on one dataset, one per protocol.
 
@@ -139,7 +139,7 @@ class Numbers:
     guessing: Guessing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Turn:
     """Name the axis (or family, or group) that separates best where a model leads.
 
@@ -155,7 +155,7 @@ class Turn:
     others: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Lead:
     """Describe the order of the models that were measured the same way on one dataset.
 
@@ -197,7 +197,7 @@ class Lead:
         return self.models[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """Summarise the rows of one or several runs.
 

@@ -15,7 +15,7 @@ FEWEST = 20
 """Questions that a number needs to be called better than guessing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Guessing:
     """Count the numbers of one model on one dataset that are better than guessing.
 

@@ -43,7 +43,7 @@ def headline(rows: Sequence[Number], families: Collection[str] = ()) -> Number |
     return min(candidates, key=lambda row: preference(row.identity.protocol), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Standing:
     """Hold a model's row under every benchmark (None for none), and its rank by their plain mean.
 
@@ -60,7 +60,7 @@ class Standing:
     rank_high: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matrix:
     """Hold models by benchmarks, each with the identity of its headline.
 

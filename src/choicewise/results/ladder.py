@@ -37,7 +37,7 @@ EXACT = 1e-9
 """Two changes without a standard error differ by more than this, which rounding explains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Turn:
     """Compare what some ``axes`` change on two ways between the same protocols; shares of 1.
 
@@ -53,7 +53,7 @@ class Turn:
     differ: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """Describe a step from one protocol to the next; values are shares of 1.
 
@@ -81,7 +81,7 @@ class Step:
     lost_items: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ladder:
     """Describe the steps from the number under ``start`` to that under ``end``, names in the run.
 
@@ -101,7 +101,7 @@ class Ladder:
     metric: str = "acc"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BothWays:
     """Hold two ladders between two protocols: axes changed in order, and in reverse.
 
@@ -284,7 +284,7 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
     return followed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pair:
     """Name two protocols, with the value of the second minus that of the first.
 
@@ -297,7 +297,7 @@ class Pair:
     n: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Spread:
     """Hold mean, standard deviation (NaN for one pair) and range of changes; shares of 1."""
 
@@ -308,7 +308,7 @@ class Spread:
     pairs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValueChange:
     """Describe the change from one value of an axis to another.
 
@@ -320,7 +320,7 @@ class ValueChange:
     pairs: tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Effect:
     """Describe the effect of changing one axis, from the value that is declared first.
 

@@ -38,7 +38,7 @@ def open_run(folder: str | Path) -> Run:
     return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meaning:
     """Hold a protocol that a name means in a run.
 

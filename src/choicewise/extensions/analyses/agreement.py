@@ -40,7 +40,7 @@ CAUSES = {
 """Causes of a difference between two retrievals; the first one that applies is reported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Divergence:
     """Describe one option on which two retrievals differ, in nats of the sum."""
 
@@ -53,7 +53,7 @@ class Divergence:
     cause: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Agreement:
     """Count on which options and items two protocols of a run agree.
 
@@ -106,7 +106,7 @@ def agreement(run: Run) -> list[Agreement]:
     return agreements
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Retrieval:
     """Hold what one protocol retrieves of every option, a row for each item and choice.
 

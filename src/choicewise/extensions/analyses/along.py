@@ -26,7 +26,7 @@ from choicewise.scoring.portion import ObservedPortion
 # and not by who was counted.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
     """Hold the answers of all items after a ``share`` of each thought, or within a budget of
     ``tokens``.
@@ -49,7 +49,7 @@ class Point:
     open: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Turns:
     """Count the items whose answer changes along the thought, by its credit before and after the
     whole thought.
@@ -69,7 +69,7 @@ class Turns:
         return self.gained + self.lost + self.other + self.back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AlongThought:
     """Hold the answers along the thoughts of ``n`` items under one protocol.
 

@@ -112,7 +112,7 @@ def _spread_out(values: Floats, items: Integers, count: int) -> Floats:
     return every
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """Hold the :class:`ItemStatistics` of an item under one protocol, ``right`` in the unit of the
     metric.
@@ -128,7 +128,7 @@ class Judgement:
     bad: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BadItem:
     """Describe an item that is bad under a protocol, with a judgement of every protocol that can
     judge it.
@@ -149,7 +149,7 @@ class BadItem:
         return min(bad, key=lambda judgement: judgement.rest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConstantItem:
     """Describe an item with one credit of all models under every protocol, of which nothing can be
     said.
@@ -163,7 +163,7 @@ class ConstantItem:
     right: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Audit:
     """Hold what the runs of many models on one dataset say of its items.
 

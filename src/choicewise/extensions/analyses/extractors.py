@@ -32,7 +32,7 @@ LETTER_RULES = ("letter-match", *EXTRACTIONS)
 """Decisions that read an option's letter in generated text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RuleReading:
     """Describe what one rule reads in the texts.
 
@@ -48,7 +48,7 @@ class RuleReading:
     ci_high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RulePair:
     """Describe how two rules agree, by Cohen's ``kappa`` and by the share of texts in which both
     find the ``same``.
@@ -62,7 +62,7 @@ class RulePair:
     kappa: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DisputedItem:
     """Describe an item in whose text two rules find different options.
 
@@ -85,7 +85,7 @@ class DisputedItem:
         return 2 * most - counts.total()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExtractorsReport:
     """Hold what the rules read in the ``n`` texts of one prompt.
 

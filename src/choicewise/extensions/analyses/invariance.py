@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 # A predictor that gives every choice the same probability changes hardly at all and knows nothing,
 # so that each figure stands beside the uniform predictor's, and beside the accuracy.
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rate:
     """Hold a mean over items, its 95 % interval by a bootstrap over cases, and the mean of a
     uniform predictor.
@@ -43,7 +43,7 @@ class Rate:
     uniform: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """Hold what one check measured of ``n`` items.
 
@@ -66,7 +66,7 @@ class Check:
     constant: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoneOfThese:
     """Hold the mean probability of "None of these" beside the right option (``added``) and in its
     place.
@@ -76,7 +76,7 @@ class NoneOfThese:
     for_right: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Panel:
     """Hold the checks of ``protocol`` and its ``accuracy`` on its ``n`` items; a uniform predictor
     has ``uniform``.

@@ -41,7 +41,7 @@ from choicewise.scoring.significance import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoreSpread:
     """Hold the accuracies (means over items) of one model on one dataset over its ``protocols``
     protocols.
@@ -63,7 +63,7 @@ class ScoreSpread:
     duplicates: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Contest:
     """Hold one protocol's verdict on two models.
 
@@ -81,7 +81,7 @@ class Contest:
     duplicates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Duel:
     """Compare two models on one dataset under every distinct protocol that both were measured with."""
 
@@ -123,7 +123,7 @@ class Duel:
         return left, right
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankAgreement:
     """Hold Kendall's τ-b between two protocols' rankings of ``models`` models; NaN if one has equal
     values only.
@@ -135,7 +135,7 @@ class RankAgreement:
     models: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Multiverse:
     """Hold the spread of every model, every pair of models, and how protocols agree about their
     order.
@@ -213,7 +213,7 @@ def rank_agreement(rows: Sequence[Number]) -> list[RankAgreement]:
     return agreements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Condition:
     """Hold the mean over ``n`` items of the probability of each choice, in order.
 
@@ -229,7 +229,7 @@ class Condition:
     human: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Distribution:
     """Hold one protocol's choice probabilities under two links, averaged per condition, and their
     fit to people.

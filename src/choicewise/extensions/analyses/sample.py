@@ -17,7 +17,7 @@ from choicewise.results.rows import data_id
 from choicewise.util.jsonio import JsonDict, json_value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SampleEstimate:
     """Hold the number of a model's sample as it is estimated for all items.
 
@@ -43,7 +43,7 @@ class SampleEstimate:
         return json_value(content)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampleEstimates:
     """Hold the estimates of every sample, and why other runs of the same data can't help."""
 

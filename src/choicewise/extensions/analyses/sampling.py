@@ -28,7 +28,7 @@ def finite_population_error(credits: Floats, population: int) -> float:
     return standard_error(scored) * unseen(len(scored), population)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Hold the mean over ``population`` items, estimated from ``n`` of them and predictions of all.
 

@@ -42,7 +42,7 @@ _AVERAGED = 5
 """Last checkpoints whose mean stands for a training run among models."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Separation:
     """Hold the signal and the noise of a number.
 
@@ -123,7 +123,7 @@ def compute_correlations(scores: Floats, compute: Floats) -> Floats:
     return length_correlations(scores.T.ravel(), np.tile(compute, items), offsets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """Describe the training of a model by what its name says.
 
@@ -168,7 +168,7 @@ def checkpoint_of(manifest: Manifest) -> Checkpoint:
     return parse_checkpoint(str(job_name or ""), manifest.model.name, manifest.model.source)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Training:
     """Describe the checkpoints of a training run, in order.
 
@@ -222,7 +222,7 @@ def _training(name: str, checkpoints: Mapping[int, Checkpoint]) -> Training:
     return Training(name, unit, tuple(at), tuple(first_runs[value] for value in at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Follows:
     """Hold the median and the quartiles of the items' correlations with compute.
 
@@ -237,7 +237,7 @@ class Follows:
     models: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SignalRow:
     """Hold the signal of one protocol.
 
@@ -253,7 +253,7 @@ class SignalRow:
     chain: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Signal:
     """Hold the signal of all protocols on one dataset, the protocol with the most signal for its
     noise first.

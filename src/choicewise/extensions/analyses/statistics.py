@@ -20,7 +20,7 @@ from choicewise.scoring.probabilities import Judged, confidence_bins
 from choicewise.scoring.significance import centred_ranks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Panel:
     """Hold one model's accuracy over protocols; ``flips``: items with different predictions."""
 
@@ -56,7 +56,7 @@ def panel(credits: Floats, predictions: Integers) -> Panel:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Agreement:
     """Count the protocols under which left is better, right is better, or neither."""
 
@@ -88,7 +88,7 @@ def sign_agreement(left: Floats, right: Floats) -> Agreement:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
     """Hold the fit of probabilities to the choices of ``people`` people on ``items`` items.
 
@@ -163,7 +163,7 @@ def _correlations(scores: Floats, lengths: Floats) -> Floats:
     return np.divide(products, spread, out=np.full(len(left), np.nan), where=spread > 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Bin:
     """Hold a line of the reliability table: items of similar confidence, and how many are right."""
 

@@ -29,7 +29,7 @@ from choicewise.scoring.portion import ObservedPortion
 from choicewise.scoring.significance import Difference, lost_per_token, mean_of_items
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Changed:
     """Count the items, among the ``n`` that both models predict, whose prediction is ``changed``.
 
@@ -46,7 +46,7 @@ class Changed:
     wrong_to_right: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Twins:
     """Hold how far the right model parts from the left one; a figure that is not defined is None.
 

@@ -28,7 +28,7 @@ from choicewise.results.outcomes import Outcomes
 from choicewise.util.jsonio import JsonDict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HeadlineLine:
     """Hold a model with its cells by the ids of the columns.
 

@@ -254,7 +254,7 @@ def read_snapshot(folders: Sequence[Path], metrics: Sequence[str] = ()) -> Snaps
     return library.snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AskedThere:
     """Hold the protocols, the data and the part of them that runs of a board have in common, as a
     sweep takes them.
@@ -470,7 +470,7 @@ def _members(cells: Mapping[str, Cell]) -> Members:
     return frozenset((cell.run.id, cell.run.version) for cell in cells.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Discovery:
     """Hold the run folders by id, and in words what could not be looked into."""
 

@@ -167,7 +167,7 @@ def _source(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Links:
     """Return the addresses of the pages, on a server or in a folder of files.
 
@@ -425,7 +425,7 @@ def _visible_rows(board: VisibleBoard, table: Headlines) -> Iterator[Number]:
                 yield cell.row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Chosen:
     """Hold what the board has of the data that a reader chose, or of all data."""
 

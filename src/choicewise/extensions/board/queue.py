@@ -51,7 +51,7 @@ _QUEUE = "queue.sqlite3"
 _ASKED = "asked.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """Hold how every submitted model is evaluated, as `choicewise sweep` takes it, and which models
     are taken.
@@ -220,7 +220,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lease:
     """Hold a submission for one worker, who shows the ``secret`` with every change."""
 

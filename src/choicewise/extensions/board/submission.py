@@ -19,7 +19,7 @@ from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import holds_secret
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wanted:
     """Name a model that somebody wants evaluated, with its ``revision`` and ``dtype``, which may be
     empty.
@@ -37,7 +37,7 @@ class Wanted:
         return f"{self.model}@{self.revision}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Submission:
     """Describe a submission at one moment.
 
@@ -199,7 +199,7 @@ LARGEST = 20_000_000_000
 """Bytes of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """Say which models a board takes: by patterns of names (:func:`matches`), and by the most bytes
     of the weights.

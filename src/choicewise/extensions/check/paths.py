@@ -28,7 +28,7 @@ _NEW_TOKENS = 3  # tokens generated to compare generation with a forward pass
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PathDifference:
     """The largest difference (nats) of a span's score from that of one sequence at a time.
 

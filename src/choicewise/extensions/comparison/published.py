@@ -16,7 +16,7 @@ from choicewise.results.run import Run
 from choicewise.util.jsonio import json_value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nearest:
     """Name the run's protocol that differs in the fewest axes; ``left`` of each is the run's."""
 
@@ -24,7 +24,7 @@ class Nearest:
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PublishedComparison:
     """Hold numbers published under one protocol (``p``: its short id), and those of a run.
 

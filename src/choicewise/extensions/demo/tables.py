@@ -222,7 +222,7 @@ def _lead_lines(finding: Finding, lead: Lead) -> Iterator[str]:
         yield f"The order of the models changes: it leads under {turn_text(lead.turn)}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StrikingPair:
     """Describe two protocols of one model that differ in one ``axis`` alone.
 

@@ -76,7 +76,7 @@ class Remedy(StrEnum):
     """The fault is harmless: nothing depends on it, or the next run repairs it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """Describe a fault: its ``kind``, the ``path`` in the folder, and the ``problem`` in words.
 
@@ -95,7 +95,7 @@ class Fault:
         return self.remedy is not Remedy.none
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Examined:
     """Hold the result of the examination of a ``folder``.
 

@@ -32,7 +32,7 @@ def _quiz(count: int) -> Dataset:
     return Dataset(f"{count} choices", {"test": tuple(items)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Servable:
     """Sort the protocols of the catalogue by whether a model supports them.
 
@@ -98,7 +98,7 @@ TRUE_ENDING = " Paris"
 SILLY_ENDING = " banana"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plausible:
     """Hold the log-probabilities (nats) of a true and a silly ending of ``TEXT``.
 

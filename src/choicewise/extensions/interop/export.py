@@ -150,7 +150,7 @@ def run_identity(run: Run) -> str:
     return f"{manifest.model.name} on {manifest.dataset.name} ({digest})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filled:
     """Hold the written ``files``, in the order of their names, and ``notes`` on what was left out."""
 

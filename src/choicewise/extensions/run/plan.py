@@ -40,7 +40,7 @@ PROBE = 1.0
 """Seconds that a probe of the model takes at least, where there is enough to ask."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Count what a new run would compute.
 

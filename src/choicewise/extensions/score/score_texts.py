@@ -197,7 +197,7 @@ _OF_TEXTS = (
 """Readings that score texts; the first that a model supports is its default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _TextReading:
     """Make prompts of texts for ``model``: with the reading ``name``, and a boundary that it takes."""
 

@@ -11,7 +11,7 @@ from choicewise.extensions.endpoints.decisions.exchange import Exchange
 from choicewise.scoring.rounding import rounding_step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Confidence:
     """Hold a confidence, and how far it moves at most if every probability moves by one."""
 
@@ -87,7 +87,7 @@ def label_mass(diagnostics: Mapping[str, float | bool]) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Check:
     """Hold a check of one property of a run's answers.
 
@@ -101,7 +101,7 @@ class Check:
     doubt: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Collected:
     """Collect the numbers of all answers of a run."""
 

@@ -27,7 +27,7 @@ class Repeat(NamedTuple):
     missing: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Exchange:
     """Hold one question as it was sent and answered.
 

@@ -34,7 +34,7 @@ float32.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ItemDifference:
     """Hold the index of each side's likeliest option, and the greatest difference of an option."""
 
@@ -44,7 +44,7 @@ class ItemDifference:
     most: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedMinusOwn:
     """Compare an endpoint's probabilities of one ``kind`` of question with our computation.
 

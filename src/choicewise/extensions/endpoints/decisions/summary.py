@@ -32,7 +32,7 @@ AGREES = 0.005
 """By how much a confidence may differ from the recomputed one, of two decimals."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Refusals:
     """Count what an endpoint ``refused`` of the items of a protocol.
 
@@ -52,7 +52,7 @@ class Refusals:
     right: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EndpointSummary:
     """Sum up a run of a decision endpoint.
 

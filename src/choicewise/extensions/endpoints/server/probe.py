@@ -654,7 +654,7 @@ class Probe:
                 return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChosenRoutes:
     """Hold the ways of asking that were taken; None if the server has none.
 

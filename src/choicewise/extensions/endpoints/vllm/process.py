@@ -48,7 +48,7 @@ class EngineDied(ModelError):
     """The engine failed, ended or hung; its last requests have no answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EngineFacts:
     """Describe a started engine: its version, its kind of device, its arithmetic and abilities."""
 

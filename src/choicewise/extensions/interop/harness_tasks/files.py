@@ -32,7 +32,7 @@ _FILE = re.compile(r"(.*\.ya?ml)(?=$|:|@)(.*)", re.DOTALL)
 _NAME = re.compile(r"((?:::|[^:@])*)(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskSelector:
     """Select a task, group or tag by ``name``, or a task file by its path.
 

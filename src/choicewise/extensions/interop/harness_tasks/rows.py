@@ -28,7 +28,7 @@ COMMON: Axes = {"fit": "cut-start", "boundary": "moved-space"}
 """Cut of long texts, and start of a continuation (lm_eval/models/huggingface.py, 0.4.13)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskRow:
     """Hold a row of a task with its request.
 

@@ -22,7 +22,7 @@ from choicewise.results.outcomes import (
 from choicewise.scoring.significance import FEWEST, LEVEL, holm, sign_flip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgainstBest:
     """Mark by model and benchmark if no other model of the column is significantly better.
 

@@ -446,7 +446,7 @@ def write_eval_results(export: Export, folder: Path) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Board:
     """Hold where a score is shown: the repository of the data with its ``revision``, "" for a local
     copy, and the task in its ``eval.yaml``.

@@ -215,7 +215,7 @@ OWN = "choicewise"
 """The key of ``configs[TASK]["metadata"]`` that holds what no key of the format can."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskNumbers:
     """Hold the numbers of a task or group of the harness. ``subject``: "" for all items.
     ``values``: by ``metric,filter``.
@@ -485,7 +485,7 @@ def _with_first_right(item: AnsweredItem) -> AnsweredItem:
     return replace(item, choices=choices, gold=(kept.index(item.gold[0]),))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Request:
     """Hold a request of the harness with its answer.
 

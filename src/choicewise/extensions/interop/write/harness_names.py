@@ -17,7 +17,7 @@ from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """Name a task of the harness.
 

@@ -30,7 +30,7 @@ NONE = "–"
 """The text of a cell without a number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cell:
     """Hold a cell: its ``text``, the 95 % ``interval`` below or after it, and the numbers of its
     notes.
@@ -49,7 +49,7 @@ class Cell:
         return max(len(self.text) + bool(self.marks), len(self.interval) * 3 // 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Note:
     """Hold a line below a table. ``mark``: the number that cells have for it, 0 for none. ``code``,
     such as a signature, is set letter by letter.
@@ -60,7 +60,7 @@ class Note:
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperTable:
     """Hold one table.
 

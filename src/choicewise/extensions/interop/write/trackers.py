@@ -40,7 +40,7 @@ NAME = "choicewise"
 """The project (W&B) or experiment (MLflow) of the runs, unless the environment names another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrackedRun:
     """Hold a run as trackers take it.
 

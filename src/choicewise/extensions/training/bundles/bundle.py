@@ -87,7 +87,7 @@ DIGESTED = ["key", "input_ids", "spans", "label_ids", "label_at"]
 """The columns that the digest is made of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Probe:
     """Hold a text and the ``ids`` that the tokenizer makes of it without special tokens."""
 
@@ -95,7 +95,7 @@ class Probe:
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenizerRecord:
     """Describe the tokenizer of a bundle.
 
@@ -111,7 +111,7 @@ class TokenizerRecord:
     probes: tuple[Probe, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BundleRecord:
     """Describe a bundle; the content of ``bundle.json``.
 

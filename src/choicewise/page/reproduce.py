@@ -20,7 +20,7 @@ from choicewise.protocols.catalogue import (
     resolve,
     with_changes,
 )
-from choicewise.protocols.protocol import Protocol, signature
+from choicewise.protocols.protocol import Protocol, Protocols, signature
 from choicewise.records import Manifest
 from choicewise.running.job import split_tasks
 from choicewise.util.jsonio import JsonDict, JsonMapping, exact_json
@@ -30,7 +30,7 @@ _MAPPING = "mapping.toml"
 """Name of the file if a plan or a call had the mapping itself."""
 
 
-def selectors(protocols: Mapping[str, Protocol]) -> list[str]:
+def selectors(protocols: Protocols) -> list[str]:
     """Return what to name so that these protocols are run on the same data: groups, entries, names,
     or signatures.
     """
@@ -77,7 +77,7 @@ class Recipe:
     named: bool = True
 
 
-def recipe(manifest: Manifest, protocols: Mapping[str, Protocol], folder: str | Path) -> Recipe:
+def recipe(manifest: Manifest, protocols: Protocols, folder: str | Path) -> Recipe:
     """Return how to get the run of ``protocols`` in ``folder`` again: as it was typed, if that
     still means these.
     """
@@ -188,7 +188,7 @@ def _toml(value: Any) -> str:
     return exact_json(value).replace("\x7f", "\\u007f")
 
 
-def _typed(manifest: Manifest, protocols: Mapping[str, Protocol]) -> Sequence[str]:
+def _typed(manifest: Manifest, protocols: Protocols) -> Sequence[str]:
     """Return the names of protocols that were typed; none if they mean others by now, or more were
     asked later.
     """

@@ -21,6 +21,7 @@ from choicewise.protocols.between import split_changes
 from choicewise.protocols.catalogue import Entry, entry
 from choicewise.protocols.protocol import (
     Protocol,
+    Protocols,
     axis_differences,
     family,
     short_signature,
@@ -437,7 +438,7 @@ def sheets(study: Study) -> list[Sheet]:
     ]
 
 
-def sheet(name: str, protocols: Mapping[str, Protocol], published: Entry | None) -> Sheet:
+def sheet(name: str, protocols: Protocols, published: Entry | None) -> Sheet:
     """Return the sheet of protocols that share their templates; ``published``: their entry of the
     catalogue.
     """

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from choicewise.protocols.between import Applied, refuse_metrics
 from choicewise.protocols.metrics import METRICS
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.records import Manifest
 from choicewise.results.finding import Finding, finding
 from choicewise.results.measurement import (
@@ -214,7 +214,7 @@ class ShownRun:
     manifest: Manifest
     rows: tuple[Number, ...]
     outcomes: Outcomes
-    recipes: Mapping[str, Protocol]
+    recipes: Protocols
     damages: tuple[Damage, ...] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
     other_metrics: tuple[Number, ...] = ()

@@ -17,7 +17,7 @@ from choicewise import ports
 from choicewise.errors import ProtocolError, UsageError, did_you_mean
 from choicewise.protocols.metrics import METRIC_NAMES, METRICS
 from choicewise.protocols.preparations import AFTER, changed_options
-from choicewise.protocols.protocol import AXES, Protocol, differing, read_axis
+from choicewise.protocols.protocol import AXES, Protocol, Protocols, differing, read_axis
 from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.text import listed
 
@@ -115,7 +115,7 @@ def split_changes(selector: str) -> tuple[str, str]:
     return name, changes
 
 
-def change_axes(protocols: Mapping[str, Protocol], changes: str) -> dict[str, Protocol]:
+def change_axes(protocols: Protocols, changes: str) -> dict[str, Protocol]:
     """Return the protocols with the axes that ``changes`` spells, under their new names.
 
     A protocol that has these axes already keeps its name; changes of other axes in its name stay.
@@ -188,7 +188,7 @@ class Applied:
     ``of``: the number of protocols that the metrics were applied to.
     """
 
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     lacking: Mapping[str, Mapping[str, str]]
     of: int
 
@@ -205,7 +205,7 @@ class Applied:
         return lines
 
 
-def apply_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> Applied:
+def apply_metrics(protocols: Protocols, metrics: Sequence[str]) -> Applied:
     """Return each different protocol that ``metrics`` make of ``protocols``.
 
     Metrics have our names or those of other tools.  If a metric needs certain scores, a protocol
@@ -275,7 +275,7 @@ def as_accuracy(protocol: Protocol) -> Protocol:
     return replace(protocol, metric="acc", golds="sum", temperature="1", aggregation="micro")
 
 
-def under_metrics(protocols: Mapping[str, Protocol], metrics: Sequence[str]) -> dict[str, Protocol]:
+def under_metrics(protocols: Protocols, metrics: Sequence[str]) -> dict[str, Protocol]:
     """Return the protocols of :func:`apply_metrics`; UsageError if none can have a metric."""
     applied = apply_metrics(protocols, metrics)
     refuse_metrics([applied])

@@ -37,6 +37,7 @@ from choicewise.protocols.protocol import (
     AXES,
     FORMS,
     Protocol,
+    Protocols,
     axis_problems,
     parse_signature,
     short_signature,
@@ -73,7 +74,7 @@ class Entry:
     citation: str
     source: str
     description: str
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     published: Mapping[str, str]
 
     @property
@@ -249,7 +250,7 @@ def with_changes(selector: str, changes: str) -> str:
     return f"{merge_changes(plain.removesuffix(last), changes)}{last}{chat}"
 
 
-def having_score(protocols: Mapping[str, Protocol], score: str) -> dict[str, Protocol]:
+def having_score(protocols: Protocols, score: str) -> dict[str, Protocol]:
     """Return the protocols that decide by ``score``, one of our names, the entry's or a common one.
 
     Raises UsageError if none does.
@@ -393,7 +394,7 @@ class Part:
     """
 
     benchmark: str
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     unscored: str = ""
 
 
@@ -423,9 +424,7 @@ class Suite:
         return protocols
 
 
-def in_chat(
-    named: Mapping[str, Protocol], form: str | None, system: str | None = None
-) -> dict[str, Protocol]:
+def in_chat(named: Protocols, form: str | None, system: str | None = None) -> dict[str, Protocol]:
     """Return the protocols as chats of this ``form``, renamed, with the ``system`` text.
 
     A protocol that states its chat or system text keeps it.  Raises UsageError for a form or a

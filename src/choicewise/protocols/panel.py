@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from choicewise.errors import ProtocolError
@@ -10,7 +10,7 @@ from choicewise.protocols.between import change_axes
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.changes import MOST_TURNS
 from choicewise.protocols.preparations import change_of
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision
 
@@ -68,7 +68,7 @@ def variants(name: str, protocol: Protocol) -> Iterator[Variant]:
         yield from _changed("as choice", siblings, "kind=noul,prepare=as-choice")
 
 
-def with_panels(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+def with_panels(protocols: Protocols) -> dict[str, Protocol]:
     """Return the protocols, each followed by its panel."""
     with_variants: dict[str, Protocol] = {}
     for name, protocol in protocols.items():
@@ -119,7 +119,7 @@ def _changes_of_options(protocol: Protocol, asks_endpoint: bool) -> Iterator[tup
     yield "drop", "prepare=without-last"
 
 
-def _changed(check: str, protocols: Mapping[str, Protocol], changes: str) -> Iterator[Variant]:
+def _changed(check: str, protocols: Protocols, changes: str) -> Iterator[Variant]:
     """Yield the one protocol with the changes; nothing if it can't have them."""
     try:
         ((name, protocol),) = change_axes(protocols, changes).items()

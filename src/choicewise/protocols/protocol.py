@@ -612,6 +612,9 @@ class Protocol(ScoringAxes):
         return json_digest(axes)
 
 
+Protocols = Mapping[str, Protocol]
+"""Protocols by their names."""
+
 DECLARED_VALUES: Mapping[str, tuple[str, ...]] = {
     axis.name: axis.metadata["allowed"] for axis in fields(Protocol)
 }

@@ -5,7 +5,7 @@ used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, pairwise
@@ -19,7 +19,15 @@ from choicewise.data.items import BLANK, Item
 from choicewise.errors import DataError, ModelError, ProtocolError
 from choicewise.protocols.catalogue import entries
 from choicewise.protocols.preparations import change_of, fields_shown
-from choicewise.protocols.protocol import CHOICE, CORRECTED, LABELLED, Protocol, begins, holes
+from choicewise.protocols.protocol import (
+    CHOICE,
+    CORRECTED,
+    LABELLED,
+    Protocol,
+    Protocols,
+    begins,
+    holes,
+)
 from choicewise.protocols.readings import CORRECTION_NEEDS, READINGS, template_arguments
 from choicewise.protocols.shots import FRESH, sample
 from choicewise.questions import Decision, Span
@@ -160,9 +168,7 @@ ALL = Selection()
 """All of the data."""
 
 
-def list_sections(
-    data: Dataset, protocols: Mapping[str, Protocol], selection: Selection = ALL
-) -> list[Section]:
+def list_sections(data: Dataset, protocols: Protocols, selection: Selection = ALL) -> list[Section]:
     """List the selected items of every split that the protocols test; no subject without any.
 
     Raises DataError if there is no such split, and UsageError if there is no such subject.
@@ -182,7 +188,7 @@ def list_sections(
     return sections
 
 
-def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]:
+def tested_splits(data: Dataset, protocols: Protocols) -> list[str]:
     """List the splits that the protocols test, each once.  Raises DataError if nothing says which
     that is.
     """
@@ -190,7 +196,7 @@ def tested_splits(data: Dataset, protocols: Mapping[str, Protocol]) -> list[str]
 
 
 def settle_sample(
-    data: Dataset, protocols: Mapping[str, Protocol], selection: Selection
+    data: Dataset, protocols: Protocols, selection: Selection
 ) -> tuple[Selection, str]:
     """Return ``selection`` with the sizes that its sample is drawn from, and a note about it,
     mostly empty.
@@ -284,7 +290,7 @@ def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None 
 
 
 def without_items(
-    protocols: Mapping[str, Protocol], dataset: Dataset, sections: Sequence[Section]
+    protocols: Protocols, dataset: Dataset, sections: Sequence[Section]
 ) -> dict[str, str]:
     """Return by name why protocols have no item in ``sections``: all are of other kinds than
     theirs.
@@ -324,9 +330,7 @@ def unused(protocol: Protocol, content: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in content if name not in fields)
 
 
-def unused_by(
-    protocols: Mapping[str, Protocol], content: Iterable[str]
-) -> dict[tuple[str, ...], list[str]]:
+def unused_by(protocols: Protocols, content: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
     """Group protocols by the content that they leave out, without those that leave nothing out."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, protocol in protocols.items():
@@ -357,7 +361,7 @@ def has_shots(data: Dataset, subjects: Sequence[str] | None, protocol: Protocol)
     return True
 
 
-def list_request_specs(protocols: Mapping[str, Protocol]) -> list[RequestSpec]:
+def list_request_specs(protocols: Protocols) -> list[RequestSpec]:
     """List the request specs that the protocols need, each once."""
     specs: dict[str, RequestSpec] = {}
     for protocol in protocols.values():

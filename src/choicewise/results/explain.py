@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from choicewise.errors import UsageError, did_you_mean
 from choicewise.models.kinds import answering_kind
 from choicewise.protocols.preparations import added_option
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.readings import READINGS
 from choicewise.records import GENERATED
 from choicewise.requests.blocks import unused
@@ -288,7 +288,7 @@ def _explanation(
 
 
 def _explained_request(
-    run: Run, protocols: Mapping[str, Protocol], request: Record, observed: _Observed
+    run: Run, protocols: Protocols, request: Record, observed: _Observed
 ) -> ExplainedRequest:
     """Explain a request that all of ``protocols`` read, which share its axes."""
     protocol, *_ = protocols.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol as Structural
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from choicewise.data.items import BEST_AFTER_WRONG, PEOPLE, Categories, people_counts
 from choicewise.errors import UsageError
 from choicewise.protocols.metrics import METRICS, OPEN, SOFT, Metric
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.readings import READINGS
 from choicewise.questions import Decision as DecisionQuestion
 from choicewise.results.evidence import (
@@ -570,7 +570,7 @@ class Measurement:
 
 
 def measure(
-    protocols: Mapping[str, Protocol],
+    protocols: Protocols,
     evidence: RunEvidence,
     noise: float | None,
     categories: Categories,

@@ -22,6 +22,7 @@ from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import (
     CORRECTED,
     Protocol,
+    Protocols,
     axis_differences,
     differing,
     short_signature,
@@ -635,7 +636,7 @@ def outcomes_of(run: Run) -> Outcomes:
     return Outcomes(manifest.model.name, dataset.name, dataset.digest, tuple(outcomes))
 
 
-def read_together(run: Run, parts: Iterable[Mapping[str, Protocol]]) -> None:
+def read_together(run: Run, parts: Iterable[Protocols]) -> None:
     """Read ``run`` once for the measurements and outcomes of all ``parts``."""
     parts = list(parts)
     protocols: list[Protocol] = []

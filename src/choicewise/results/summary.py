@@ -27,7 +27,7 @@ import pyarrow as pa
 from choicewise.errors import StoreError
 from choicewise.ports import Statistic, all_of, find, source_digest
 from choicewise.protocols.between import apply_metrics
-from choicewise.protocols.protocol import OPEN_AXES, Protocol, addition_of
+from choicewise.protocols.protocol import OPEN_AXES, Protocols, addition_of
 from choicewise.records import ITEM_FILE, SUMMARY, BlockRecord, Manifest
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
@@ -91,7 +91,7 @@ def keep_summary(run: Run) -> Summary:
     """
     if not run.is_whole:
         return summary_of(run)
-    parts: dict[Statistic, Mapping[str, Protocol]] = {}
+    parts: dict[Statistic, Protocols] = {}
     if count_items(run.manifest.blocks) >= MANY:
         for statistic in all_of(Statistic):
             protocols = statistic.protocols(run.protocols)

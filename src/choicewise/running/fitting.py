@@ -13,7 +13,7 @@ from choicewise.data.dataset import Dataset, Items
 from choicewise.errors import DataError, UsageError
 from choicewise.protocols.between import MARK, change_axes, split_changes
 from choicewise.protocols.catalogue import plain_name, resolve, variant_of, with_changes
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.shots import has_examples
 from choicewise.requests.blocks import with_split
 from choicewise.requests.render import choice_changes, choice_problem
@@ -126,7 +126,7 @@ class Fitted:
     protocols can't ask the data → their names.  ``notes``: lines for the user about the changes.
     """
 
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     typed: Mapping[str, str]
     left_out: Mapping[str, Sequence[str]]
     notes: Sequence[str]
@@ -134,9 +134,9 @@ class Fitted:
 
 def fit(
     fitting: Fitting,
-    protocols: Mapping[str, Protocol],
+    protocols: Protocols,
     selectors: Sequence[str],
-    named: Mapping[str, Protocol],
+    named: Protocols,
 ) -> Fitted:
     """Fit ``protocols`` to data; DataError if none can ask them.
 
@@ -204,7 +204,7 @@ def variants_among(names: Collection[str], named: Collection[str]) -> dict[str, 
 def change_notes(
     data: str,
     selectors: Sequence[str],
-    named: Mapping[str, Protocol],
+    named: Protocols,
     renamed: Mapping[str, str],
     odd_choices: str = "",
 ) -> list[str]:

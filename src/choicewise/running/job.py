@@ -41,7 +41,7 @@ from choicewise.protocols.catalogue import (
     suite,
     suite_names,
 )
-from choicewise.protocols.protocol import Protocol, signature
+from choicewise.protocols.protocol import Protocol, Protocols, signature
 from choicewise.records import Selection
 from choicewise.requests.blocks import (
     has_shots,
@@ -184,7 +184,7 @@ class ModelChoice(Loading):
                 folders.append(state_of(Path(path)))
         return self.label, folders, commit
 
-    def in_chat(self, protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+    def in_chat(self, protocols: Protocols) -> dict[str, Protocol]:
         """Return the protocols for this model, in a chat if it is to have one."""
         return in_chat(protocols, self.chat, self.system)
 
@@ -392,7 +392,7 @@ class Source:
     flexible: bool = False
     score: str | None = None
     panel: bool = False
-    recipes: Mapping[str, Protocol] = field(default_factory=dict, repr=False)
+    recipes: Protocols = field(default_factory=dict, repr=False)
     matched: bool = False
     one_of_several: bool = False
     dataset: Dataset | None = field(default=None, repr=False)
@@ -447,7 +447,7 @@ class Source:
     def fitted(
         self,
         data: Dataset,
-        protocols: Mapping[str, Protocol],
+        protocols: Protocols,
         subjects: Sequence[str] | None = None,
     ) -> Fitted:
         """Return ``protocols`` with what must change so that they can ask the data.
@@ -695,7 +695,7 @@ def _benchmark_sources(base: Source, job: Job, replacing: Mapping[str, DataChoic
 
 
 def _matched(
-    selectors: Sequence[str], recipes: Mapping[str, Protocol], data: Sequence[DataChoice]
+    selectors: Sequence[str], recipes: Protocols, data: Sequence[DataChoice]
 ) -> dict[str, dict[str, Protocol]]:
     """Return for each of several data, by path, the protocols of its benchmark.
 
@@ -730,7 +730,7 @@ def _matched(
 
 
 def _selectors_of(
-    chosen: Mapping[str, Protocol], selectors: Sequence[str], recipes: Mapping[str, Protocol]
+    chosen: Protocols, selectors: Sequence[str], recipes: Protocols
 ) -> tuple[str, ...]:
     """Return the selectors whose protocols were all chosen, and the names of the others chosen."""
     whole = []
@@ -756,7 +756,7 @@ class OpenedSource:
 
     source: Source
     data: Dataset
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     work: int
     _: KW_ONLY
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -800,7 +800,7 @@ class Task:
         cls,
         model: Model,
         opened: OpenedSource,
-        protocols: Mapping[str, Protocol],
+        protocols: Protocols,
         job: Job,
         *,
         rendered: Sequence[RenderedRequests] = (),
@@ -875,7 +875,7 @@ def open_source(
     )
 
 
-def _of_benchmark(name: str | None, recipes: Mapping[str, Protocol]) -> dict[str, Protocol]:
+def _of_benchmark(name: str | None, recipes: Protocols) -> dict[str, Protocol]:
     if name is None:
         return dict(recipes)
     return {key: recipe for key, recipe in recipes.items() if recipe.benchmark == name}

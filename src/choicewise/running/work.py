@@ -14,7 +14,7 @@ from choicewise.data.dataset import Dataset
 from choicewise.errors import DataError, ModelError, NoProtocol
 from choicewise.models.kinds import kind_of
 from choicewise.models.model import Model, ServedModel
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.readings import supported_readings
 from choicewise.questions import Conclusion, Generation, Prompt, Span
 from choicewise.records import Selection, ServerRecord
@@ -56,7 +56,7 @@ class Work:
     """
 
     data: Dataset
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     sections: Sequence[Section]
     rendered: Sequence[RenderedRequests] = ()
     skip_bad_items: bool = False
@@ -68,7 +68,7 @@ class Work:
         cls,
         model: Model,
         data: Dataset,
-        protocols: Mapping[str, Protocol],
+        protocols: Protocols,
         selection: Selection = ALL,
         rendered: Sequence[RenderedRequests] = (),
         skip_bad_items: bool = False,
@@ -150,7 +150,7 @@ _FEW = 4
 def refusals(
     model: Model,
     data: Dataset,
-    protocols: Mapping[str, Protocol],
+    protocols: Protocols,
     sections: Sequence[Section],
     rendered: Sequence[RenderedRequests] = (),
 ) -> dict[str, str]:
@@ -194,7 +194,7 @@ def lacking(model: Model, protocol: Protocol) -> str:
     return reason or ""
 
 
-def check_all(model: Model, data: Dataset, protocols: Mapping[str, Protocol]) -> None:
+def check_all(model: Model, data: Dataset, protocols: Protocols) -> None:
     """Raise ModelError if ``model`` does not support one of ``protocols``, which need each other."""
     recipes = {name: with_split(protocol, data) for name, protocol in protocols.items()}
     refused = refusals(model, data, recipes, list_sections(data, recipes, Selection(limit=1)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.readings import EXTRACTIONS, READINGS
 from choicewise.results.evidence import Column, Evidence
 from choicewise.results.run import Run
@@ -156,12 +156,12 @@ _Read = tuple[dict[str, Decisions], _Excerpts, _Excerpts]
 """What every rule reads; starts and ends of the texts of disputed items."""
 
 
-def _letters(protocols: Mapping[str, Protocol]) -> str:
+def _letters(protocols: Protocols) -> str:
     """Return the letters of the options, which all ``protocols`` of one prompt share."""
     return next(iter(protocols.values())).letters
 
 
-def _read_column(protocols: Mapping[str, Protocol]) -> Column[_Read]:
+def _read_column(protocols: Protocols) -> Column[_Read]:
     letters = _letters(protocols)
     return Column("extractors", (letters,), compute=partial(_read, letters))
 
@@ -199,9 +199,7 @@ def _option_counts(predictions: Integers) -> Integers:
     return np.asarray(is_new.sum(axis=0), dtype=np.int64)
 
 
-def _report(
-    protocols: Mapping[str, Protocol], evidence: Evidence, column: Column[_Read]
-) -> ExtractorsReport:
+def _report(protocols: Protocols, evidence: Evidence, column: Column[_Read]) -> ExtractorsReport:
     decisions, starts, ends = evidence.column(column)
     predictions = _predictions(decisions)
     credits = np.array([decision.credit for decision in decisions.values()])

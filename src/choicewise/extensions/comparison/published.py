@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from choicewise.errors import UsageError
-from choicewise.protocols.protocol import Protocol, short_signature
+from choicewise.protocols.protocol import Protocol, Protocols, short_signature
 from choicewise.results.compare import PublishedNumber, published
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, axes_between
@@ -54,7 +54,7 @@ class PublishedComparison:
 
 
 def published_comparisons(
-    run: Run, stored: Sequence[Number], recipes: Mapping[str, Protocol], value: float | None = None
+    run: Run, stored: Sequence[Number], recipes: Protocols, value: float | None = None
 ) -> list[PublishedComparison]:
     """Compare ``run`` with the numbers published under each of ``recipes`` (protocols by name).
 
@@ -88,9 +88,7 @@ def published_comparisons(
     return compared
 
 
-def _rows(
-    run: Run, stored: Sequence[Number], protocols: Mapping[str, Protocol]
-) -> dict[str, list[Number]]:
+def _rows(run: Run, stored: Sequence[Number], protocols: Protocols) -> dict[str, list[Number]]:
     """Return the run's rows by protocol: the ``stored`` ones, or new ones if it has none."""
     name_in_run = {protocol.digest: name for name, protocol in run.protocols.items()}
     rows: dict[str, list[Number]] = {}

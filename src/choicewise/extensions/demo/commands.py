@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ from choicewise.util.text import command_line
 
 if TYPE_CHECKING:
     from choicewise.models.model import Model
-    from choicewise.protocols.protocol import Protocol
+    from choicewise.protocols.protocol import Protocol, Protocols
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Summary
     from choicewise.results.run import Run
@@ -88,9 +88,7 @@ def _job(model: str, data: str, protocols: list[str]) -> Job:
     return job_of({"models": [model], "data": [data], "protocols": protocols})
 
 
-def _evaluate(
-    model: Model, data: Path, protocols: Mapping[str, Protocol], job: Job, out: Path
-) -> Run:
+def _evaluate(model: Model, data: Path, protocols: Protocols, job: Job, out: Path) -> Run:
     """Return the run of ``model`` on ``data`` in the folder ``out``, with progress on stderr."""
     from choicewise.data.open import open_dataset
     from choicewise.running.evaluate import evaluate

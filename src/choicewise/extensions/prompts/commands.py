@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +15,7 @@ from choicewise.util.text import counted
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
-    from choicewise.protocols.protocol import Protocol
+    from choicewise.protocols.protocol import Protocol, Protocols
     from choicewise.requests.render import RenderedRequests
     from choicewise.running.job import Job
     from choicewise.tokens.chat_template import ChatTemplate
@@ -69,7 +69,7 @@ def prompts(
 
 def _print(
     dataset: Dataset,
-    named: Mapping[str, Protocol],
+    named: Protocols,
     rendered: Sequence[RenderedRequests],
     job: Job,
     template: ChatTemplate | None,
@@ -130,7 +130,7 @@ def _print_requests(
     return reasons
 
 
-def _message_alone(chats: Mapping[str, Protocol]) -> ChatTemplate:
+def _message_alone(chats: Protocols) -> ChatTemplate:
     """Return a template for chats of one message without a model.
 
     UsageError for a chat of several messages.
@@ -152,7 +152,7 @@ def _message_alone(chats: Mapping[str, Protocol]) -> ChatTemplate:
 
 
 def _chat_template(
-    recipes: Mapping[str, Protocol], model: str | None, tokenizer: str | None
+    recipes: Protocols, model: str | None, tokenizer: str | None
 ) -> ChatTemplate | None:
     """Return the chat template of ``model`` if a protocol needs one."""
     chats = {name: recipe for name, recipe in recipes.items() if recipe.chat != "none"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,12 +29,12 @@ from choicewise.util.text import command_line, counted, listed
 if TYPE_CHECKING:
     from choicewise.extensions.run.plan import Plan
     from choicewise.models.model import Model
-    from choicewise.protocols.protocol import Protocol
+    from choicewise.protocols.protocol import Protocols
     from choicewise.records import Spent, Sweep
     from choicewise.results.run import Run
     from choicewise.running.job import Job, OpenedSource, Source
 
-    Ready = Callable[[Model, OpenedSource, Mapping[str, Protocol]], None]
+    Ready = Callable[[Model, OpenedSource, Protocols], None]
 
 
 Panel = Annotated[
@@ -377,7 +377,7 @@ def do_sweep(
 
     models: list[Model] = []
 
-    def begin(model: Model, source: OpenedSource, recipes: Mapping[str, Protocol]) -> None:
+    def begin(model: Model, source: OpenedSource, recipes: Protocols) -> None:
         models.append(model)
         _tell_system_texts(model, recipes)
         ready(model, source, recipes)
@@ -396,7 +396,7 @@ def do_sweep(
         )
 
 
-def _tell_system_texts(model: Model, recipes: Mapping[str, Protocol]) -> None:
+def _tell_system_texts(model: Model, recipes: Protocols) -> None:
     """Tell on stderr if the chat template of ``model`` takes no system text and a protocol has one."""
     chats = []
     for name, protocol in recipes.items():

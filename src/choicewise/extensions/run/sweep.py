@@ -22,7 +22,7 @@ from choicewise.extensions.run.sources import open_all, refuse
 from choicewise.models.model import Model
 from choicewise.ports import Executor, ModelRuns, Watcher
 from choicewise.protocols.catalogue import Suite, suite, suite_names
-from choicewise.protocols.protocol import Protocol, signature
+from choicewise.protocols.protocol import Protocol, Protocols, signature
 from choicewise.records import MANIFEST, SWEEP, CellRecord, PartRecord, SuiteRecord, Sweep
 from choicewise.results.run import Run, open_run
 from choicewise.results.summary import keep_summary
@@ -73,9 +73,7 @@ class Audience:
     progress: Progress = lambda done, total: None
     say: Callable[[str], None] = lambda line: None
     opened: Callable[[OpenedSource], None] = lambda source: None
-    ready: Callable[[Model, OpenedSource, Mapping[str, Protocol]], None] = (
-        lambda model, source, recipes: None
-    )
+    ready: Callable[[Model, OpenedSource, Protocols], None] = lambda model, source, recipes: None
     download: Download | None = None
 
 

@@ -5,7 +5,6 @@ many still change.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from choicewise.errors import UsageError
@@ -16,7 +15,7 @@ from choicewise.page.charts.chart import Chart, Record, Records
 from choicewise.page.charts.choices import Choices, chosen_run, protocol_of
 from choicewise.page.study import MOST_RUNS, Study
 from choicewise.page.tables import PageTable, page_table
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocols
 from choicewise.protocols.readings import READINGS
 from choicewise.results.run import open_run
 from choicewise.util.jsonio import JsonDict
@@ -61,7 +60,7 @@ def thoughts_of(study: Study) -> list[Along]:
     return thoughts
 
 
-def _reads_along(protocols: Mapping[str, Protocol]) -> bool:
+def _reads_along(protocols: Protocols) -> bool:
     return any(READINGS[protocol.reading].along for protocol in protocols.values())
 
 

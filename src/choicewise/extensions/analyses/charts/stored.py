@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from choicewise.errors import UsageError
@@ -14,6 +14,7 @@ from choicewise.protocols.protocol import (
     RENDERED,
     TEXT_FAMILIES,
     Protocol,
+    Protocols,
     family,
 )
 from choicewise.results.headline import preference
@@ -32,7 +33,7 @@ NAME = "probabilities"
 _ERRORS = ("ece", "brier")
 
 
-def stored_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+def stored_protocols(protocols: Protocols) -> dict[str, Protocol]:
     """Return the protocols behind the chain and the calibration of the run's headlines."""
     stored: dict[str, Protocol] = {}
     for families in FAMILIES:
@@ -59,9 +60,7 @@ def stored_probabilities(run: Run) -> JsonDict:
     return stored
 
 
-def calibration(
-    run: Run, protocol: Mapping[str, Protocol]
-) -> tuple[Sequence[Number], Sequence[Bin]]:
+def calibration(run: Run, protocol: Protocols) -> tuple[Sequence[Number], Sequence[Bin]]:
     """Return the rows of both errors of a protocol, and the bins of the first.
 
     Both are empty if it decides without scores, of which there is no confidence.
@@ -83,7 +82,7 @@ def chain(run: Run, protocol: str) -> list[Number]:
     return run.under(_chain_protocols({protocol: run.protocols[protocol]})).rows()
 
 
-def _chain_protocols(protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
+def _chain_protocols(protocols: Protocols) -> Protocols:
     # A score that is no log-likelihood has no probability.
     return apply_metrics(protocols, CHAIN).protocols
 
@@ -94,14 +93,14 @@ def read_calibration(stored: JsonMapping) -> tuple[tuple[Number, ...], tuple[Bin
     return read_numbers(stored["errors"]), bins
 
 
-def _error_protocols(protocols: Mapping[str, Protocol]) -> dict[str, Protocol]:
+def _error_protocols(protocols: Protocols) -> dict[str, Protocol]:
     try:
         return under_metrics(protocols, _ERRORS)
     except UsageError:
         return {}
 
 
-def _headline(protocols: Mapping[str, Protocol], families: Sequence[str]) -> dict[str, Protocol]:
+def _headline(protocols: Protocols, families: Sequence[str]) -> dict[str, Protocol]:
     """Return the first protocol of the first of ``families`` that has one; none if none has."""
     for family_ in families:
         names = []

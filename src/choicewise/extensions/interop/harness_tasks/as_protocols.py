@@ -41,7 +41,7 @@ from choicewise.extensions.interop.harness_tasks.rows import (
     task_rows,
 )
 from choicewise.protocols.between import CHANGES, change_axes
-from choicewise.protocols.protocol import Protocol
+from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.records import SkippedRow
 from choicewise.requests.render import RenderedRequests
 from choicewise.running.job import Source
@@ -58,7 +58,7 @@ class HarnessTask:
 
     name: str
     data: Dataset
-    protocols: Mapping[str, Protocol]
+    protocols: Protocols
     rendered: tuple[RenderedRequests, ...]
     notes: tuple[str, ...]
 

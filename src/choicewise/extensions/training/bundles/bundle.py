@@ -11,7 +11,6 @@ different name, so that no command takes it for a run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +23,7 @@ import pyarrow.compute as pc
 
 from choicewise.engine import ranges
 from choicewise.errors import StoreError
-from choicewise.protocols.protocol import Protocol, parse_signature
+from choicewise.protocols.protocol import Protocols, parse_signature
 from choicewise.questions import Ids, prompt_key
 from choicewise.records import FileRecord, Manifest
 from choicewise.scoring.observed import Integers, Mask, row_of
@@ -182,7 +181,7 @@ class Bundle:
         return self.record.digest
 
     @cached_property
-    def protocols(self) -> Mapping[str, Protocol]:
+    def protocols(self) -> Protocols:
         """Return the protocols by name."""
         return {name: parse_signature(text) for name, text in self.record.protocols.items()}
 

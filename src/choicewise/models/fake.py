@@ -39,6 +39,7 @@ from choicewise.questions import (
     TokenScores,
 )
 from choicewise.tokens.tokenizer import BYTES, ByteTokenizer, Tokenizer
+from choicewise.util.text import text_digest
 
 # Nats per token of a choice that an oracle prefers, does not know and rejects; length can't make up
 # for the steps.
@@ -64,7 +65,7 @@ class _Fake(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.digest = hashlib.sha256(name.encode()).hexdigest()
+        self.digest = text_digest(name)
         self.tokenizer: Tokenizer = ByteTokenizer()
 
     def check(self, depth: int) -> SelfCheck | None:

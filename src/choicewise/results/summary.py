@@ -53,6 +53,7 @@ from choicewise.store.tables import (
 )
 from choicewise.util.files import locked, new_file
 from choicewise.util.tables import open_parquet, unpacked, write_parquet
+from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -181,7 +182,7 @@ def state(manifest: Manifest) -> str:
     # The keys of JSON are sorted, and the order of the protocols counts.
     content["protocols"] = list(manifest.protocols.items())
     code = _code() + _code_of_extensions(manifest)
-    return hashlib.sha256(f"{code}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
+    return text_digest(f"{code}{json.dumps(content, sort_keys=True)}")
 
 
 def read_summary(folder: Path, manifest: Manifest) -> Summary | None:

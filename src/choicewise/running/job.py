@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -64,7 +63,7 @@ from choicewise.running.shards import Share, share_of
 from choicewise.running.work import Work
 from choicewise.util.files import folder_name
 from choicewise.util.jsonio import JsonDict, JsonMapping
-from choicewise.util.text import bytes_of, check_name, listed
+from choicewise.util.text import bytes_of, check_name, listed, text_digest
 
 if TYPE_CHECKING:
     from choicewise.data.hub import Download
@@ -508,7 +507,7 @@ class Source:
             content.append("error")
         if self.panel:
             content.append("panel")
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return text_digest(json.dumps(content))
 
 
 _TASK = re.compile(r"([a-z][a-z0-9-]*):.+", re.DOTALL)

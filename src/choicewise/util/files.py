@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from choicewise.errors import StoreError
+from choicewise.util.text import text_digest
 
 PARTIAL = ".partial"
 
@@ -342,7 +342,7 @@ def folder_name(name: str) -> str:
     """
     plain = re.sub(r"[^\w.@+-]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
     if len(plain) > LONGEST:
-        digest = hashlib.sha256(name.encode()).hexdigest()
+        digest = text_digest(name)
         plain = f"{plain[: LONGEST - 9]}-{digest[:8]}"
     return plain
 

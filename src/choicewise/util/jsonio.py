@@ -12,7 +12,7 @@ from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from choicewise.util.text import disarmed
+from choicewise.util.text import disarmed, text_digest
 
 JsonDict = dict[str, Any]
 """An object of JSON."""
@@ -72,7 +72,7 @@ def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> 
 
 def json_digest(value: Any) -> str:
     """Return the sha256 (64 hex) of ``value`` as JSON in ASCII with sorted keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return text_digest(json.dumps(value, sort_keys=True))
 
 
 def lines_digest(values: Iterable[Any]) -> str:

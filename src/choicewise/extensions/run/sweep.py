@@ -5,7 +5,6 @@ A single run is a sweep of one.  A sweep records failures and goes on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -54,7 +53,7 @@ from choicewise.util.files import (
     locked,
     read_text,
 )
-from choicewise.util.text import check_name, listed
+from choicewise.util.text import check_name, listed, text_digest
 
 if TYPE_CHECKING:
     from choicewise.data.hub import Download
@@ -571,7 +570,7 @@ def _cell_digest(job: Job, model: ModelChoice, data_digest: str) -> str:
     content = [__version__, model.state, data_digest, part]
     if job.shard:
         content.append(job.shard)
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return text_digest(json.dumps(content))
 
 
 def write_begun(out: Path, sweep: Sweep) -> None:

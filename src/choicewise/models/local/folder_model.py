@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import importlib
 import json
 import math
@@ -36,6 +35,7 @@ from choicewise.questions import Answers, Prompt
 from choicewise.tokens.encode import PartwiseTokenizer
 from choicewise.tokens.tokenizer import Tokenizer
 from choicewise.util.jsonio import JsonDict, JsonMapping
+from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
     from choicewise.models.local.local_model import LocalModel
@@ -132,7 +132,7 @@ class FolderModel:
         """Make the ``adapter`` a part of the model's identity."""
         digest = model_files.remembered(adapter.files, "adapter 1", lambda: adapter.digest)
         self.adapter = adapter
-        self.digest = hashlib.sha256(f"{self.digest} {digest}".encode()).hexdigest()
+        self.digest = text_digest(f"{self.digest} {digest}")
         self.name = f"{self.name}+{adapter.name}"
 
     def _name_of_files(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from choicewise.tokens.chat_template import ChatTemplate
 from choicewise.tokens.encode import PartwiseTokenizer, find_split_rule
 from choicewise.tokens.tokenizer import ByteTokenizer, Tokenizer, numbered_words, token_bytes
 from choicewise.util.files import DOCUMENT, open_file
+from choicewise.util.text import text_digest
 
 # The mask of published masked models whose files do not name it.
 _MASKS = ("[MASK]", "<mask>")
@@ -136,7 +136,7 @@ class HfTokenizer:
             f"{json.dumps(content, sort_keys=True, ensure_ascii=False)}\n{self.bos_id} "
             f"{self.eos_id}"
         )
-        self.digest = hashlib.sha256(identity.encode()).hexdigest()
+        self.digest = text_digest(identity)
 
     @cached_property
     def chat(self) -> ChatTemplate | None:

@@ -22,7 +22,7 @@ from choicewise.extensions.board.model import (
     in_order,
     outcomes_under,
 )
-from choicewise.extensions.board.records import MEAN, Sorted, View, falls, is_shown
+from choicewise.extensions.board.records import MEAN, Sorted, View, falls, visible_cells
 from choicewise.results.headline import Matrix, matrix
 from choicewise.results.outcomes import Outcomes
 from choicewise.util.jsonio import JsonDict
@@ -90,7 +90,7 @@ def headlines(
     standings = {standing.model: standing for standing in table.standings}
     lines = []
     for line in board.lines:
-        cells = _visible_cells(line, ids, view)
+        cells = _cells_by_id(line, chosen, view)
         if not cells or view.model.casefold() not in line.model.casefold():
             continue
         mean = math.nan
@@ -134,13 +134,8 @@ def headlines(
     )
 
 
-def _visible_cells(line: Line, ids: Sequence[str], view: View) -> dict[str, Cell]:
-    cells = {}
-    for column_id in ids:
-        cell = line.cells.get(column_id)
-        if cell is not None and is_shown(cell, view):
-            cells[column_id] = cell
-    return cells
+def _cells_by_id(line: Line, columns: Iterable[Column], view: View) -> dict[str, Cell]:
+    return {column.id: cell for column, cell in visible_cells(line, columns, view)}
 
 
 def lead_sentence(table: Headlines) -> str:

@@ -383,9 +383,8 @@ def _outcomes_under(
 ) -> Iterator[tuple[ListedRun, Outcome]]:
     """Yield what was decided of every item for each number in ``columns``."""
     for line in board.lines:
-        for column in columns:
-            cell = line.cells.get(column.id)
-            if cell is None or cell.row is None:
+        for _, cell in line.under(columns):
+            if cell.row is None:
                 continue
             outcomes = decisions.get(cell.run)
             if outcomes is None:

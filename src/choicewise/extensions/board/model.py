@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -232,6 +232,12 @@ class Line:
     runs: tuple[ListedRun, ...]
     cells: Mapping[str, Cell]
     spreads: Mapping[str, Spread]
+
+    def under(self, columns: Iterable[Column]) -> Iterator[tuple[Column, Cell]]:
+        """Yield those of ``columns`` under which the line has a cell, with the cell."""
+        for column in columns:
+            if column.id in self.cells:
+                yield column, self.cells[column.id]
 
 
 @dataclass(frozen=True, eq=False)

@@ -415,9 +415,8 @@ def board_page(snapshot: Snapshot, view: View, links: Links, **further: Any) -> 
 def _visible_rows(board: VisibleBoard, table: Headlines) -> Iterator[Number]:
     """Yield the numbers of both tables of the page."""
     for line in board.lines:
-        for column in board.columns:
-            cell = line.cells.get(column.id)
-            if cell is not None and cell.row is not None:
+        for _, cell in line.under(board.columns):
+            if cell.row is not None:
                 yield cell.row
     for headline in table.lines:
         for cell in headline.cells.values():

@@ -81,13 +81,11 @@ def measured(snapshot: Snapshot, model: str) -> Iterator[Measured]:
         parts: dict[Part, dict[str, list[Number]]] = {}
         datasets: dict[Part, str] = {}
         runs: dict[Part, dict[ListedRun, None]] = {}
-        for column in snapshot.board.columns:
-            cell = line.cells.get(column.id)
-            if cell is not None:
-                part = column.key.part
-                parts.setdefault(part, {}).setdefault(column.family, []).append((column, cell))
-                datasets.setdefault(part, column.dataset)
-                runs.setdefault(part, {})[cell.run] = None
+        for column, cell in line.under(snapshot.board.columns):
+            part = column.key.part
+            parts.setdefault(part, {}).setdefault(column.family, []).append((column, cell))
+            datasets.setdefault(part, column.dataset)
+            runs.setdefault(part, {})[cell.run] = None
         for part, families in parts.items():
             yield Measured(
                 line=line,
@@ -191,9 +189,8 @@ class ItemChoices:
     def chosen(self, line: Line, columns: Sequence[Column]) -> dict[str, tuple[int, float]]:
         """Return what a line chose under each of ``columns`` that it has."""
         chosen = {}
-        for column in columns:
-            cell = line.cells.get(column.id)
-            if cell is None or cell.row is None:
+        for column, cell in line.under(columns):
+            if cell.row is None:
                 continue
             for outcome in self.outcomes_of(cell.run):
                 if outcome.name == cell.row.identity.protocol:
@@ -395,7 +392,7 @@ def board_record(snapshot: Snapshot, view: View) -> Record:
             if part in visible.medians:
                 spreads[part] = spread
         cells = {}
-        for column, cell in _visible_cells(line, visible):
+        for column, cell in visible_cells(line, visible.columns, view):
             cells[column.id] = cell_record(snapshot, column, cell)
         models.append(
             {
@@ -502,7 +499,7 @@ def board_csv(snapshot: Snapshot, view: View) -> str:
     visible = visible_board(snapshot.board, view)
     rows = []
     for line in visible.lines:
-        for column, cell in _visible_cells(line, visible):
+        for column, cell in visible_cells(line, visible.columns, view):
             row = {**column_record(column), **cell_record(snapshot, column, cell)}
             row |= {"model": line.model, "run": cell.run.label, "r": cell.run.computed}
             manifest = cell.run.manifest
@@ -881,10 +878,10 @@ def board_finding(board: Board, decided: Callable[[ListedRun], Outcomes | None])
     return tuple(sentences(finding(rows)))
 
 
-def _visible_cells(line: Line, visible: VisibleBoard) -> Iterator[Number]:
-    for column in visible.columns:
-        cell = line.cells.get(column.id)
-        if cell is not None and is_shown(cell, visible.view):
+def visible_cells(line: Line, columns: Iterable[Column], view: View) -> Iterator[Number]:
+    """Yield the cells of a line under ``columns`` that the view shows."""
+    for column, cell in line.under(columns):
+        if is_shown(cell, view):
             yield column, cell
 
 

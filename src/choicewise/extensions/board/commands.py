@@ -116,7 +116,7 @@ def serve(
             help="Accept submitted models, for `choicewise work` to evaluate.",
         ),
     ] = False,
-    asked: Submitting,
+    submitting: Submitting,
 ) -> None:
     """Show a board of all runs in a browser, updated as the runs change.
 
@@ -133,7 +133,7 @@ def serve(
         check_metrics(metric)
     # Options without use are refused, as somebody relies on what they say.
     if not submissions:
-        options.refuse_without_use("a board without --submissions", **vars(asked))
+        options.refuse_without_use("a board without --submissions", **vars(submitting))
     token = read_token(token_file)
     if token is None and not is_loopback(host):
         raise UsageError(
@@ -154,7 +154,7 @@ def serve(
     service = None
     submit = None
     if submissions:
-        service, submit = open_submissions(folders[0], is_loopback(host), asked)
+        service, submit = open_submissions(folders[0], is_loopback(host), submitting)
     # The port is taken before anything is read, so that a second server ends at once.
     bound = listen(host, port)
     server = BoardServer(
@@ -173,8 +173,8 @@ def serve(
         tell(f"the board of all runs below {where}; Ctrl-C stops it")
         if submissions:
             words: list[str | Path] = ["work", folders[0]]
-            if asked.queue:
-                words += ["--queue", asked.queue]
+            if submitting.queue:
+                words += ["--queue", submitting.queue]
             work = command_line(*words)
             tell(f"submit models at {address(bound)}submissions; evaluate them with `{work}`")
         if token is not None:
@@ -211,12 +211,12 @@ def open_submissions(
     )
     from choicewise.running.job import job_of, sources_of
 
-    asked = _asked(board, given)
-    sources_of(job_of(asked.plan()))  # what is wrong is said now, not by a worker
+    evaluation = _asked(board, given)
+    sources_of(job_of(evaluation.plan()))  # what is wrong is said now, not by a worker
     queue = given.queue or board / QUEUE_FOLDER
     # Submissions may be of models that are not public yet.
     make_private(queue)
-    return SubmissionService.begin(board, queue, asked), _submit_token(queue, loopback, given)
+    return SubmissionService.begin(board, queue, evaluation), _submit_token(queue, loopback, given)
 
 
 def _asked(board: Path, given: Submitting) -> Asked:
@@ -241,7 +241,7 @@ def _asked(board: Path, given: Submitting) -> Asked:
     largest = LARGEST
     if given.largest is not None:
         largest = parse_size(given.largest)
-    asked = Asked(
+    evaluation = Asked(
         protocols=tuple(given.protocol or there.protocols or ("mmlu",)),
         data=data,
         limit=limit,
@@ -250,13 +250,13 @@ def _asked(board: Path, given: Submitting) -> Asked:
         seed=seed,
     )
     if not is_given:
-        line = f"submitted models run under {listed(asked.protocols)}"
-        if asked.data:
-            line += f" on {listed(asked.data)}"
+        line = f"submitted models run under {listed(evaluation.protocols)}"
+        if evaluation.data:
+            line += f" on {listed(evaluation.data)}"
         if there.runs:
             line += " (from the runs in this folder)"
         tell(f"{line}; --protocol changes it")
-    return asked
+    return evaluation
 
 
 def _submit_token(queue: Path, loopback: bool, given: Submitting) -> str:

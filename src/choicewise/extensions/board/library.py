@@ -176,7 +176,7 @@ class Library:
         discovery = discover(self.folders)
         if discovery.problems != self._problems:
             self._snapshot_changed = True
-        runs = {run_id: self._look_at(place) for run_id, place in discovery.places.items()}
+        runs = {run_id: self._look_at(location) for run_id, location in discovery.places.items()}
         if runs != self._runs:
             self._board_changed = True
         self._places = dict(discovery.places)

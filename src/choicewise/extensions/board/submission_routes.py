@@ -149,7 +149,7 @@ class SubmissionRoutes:
             if json:
                 return _json(self._record(submission))
             runs = self._runs_of(submission)
-            body = self._page("submission.html.j2", each=submission, runs=runs, there=there)
+            body = self._page("submission.html.j2", submission=submission, runs=runs, there=there)
             waits_for_runs = submission.state is State.DONE and not runs
             if waits_for_runs or not submission.state.final:
                 body = _REFRESH + body

@@ -131,8 +131,9 @@ def _summary(report: Audit) -> Table:
         protocols = counted(len(report.protocols), "protocol")
     items = counted(report.items, "item")
     judged = f"{report.judged:,} of {items} judged by {len(report.models)} models"
-    facts = facts_of(report, ("duplicates", "bad", "constant"))
-    facts["alike"] = report.duplicates
+    facts = {}
+    for name, value in facts_of(report, ("bad", "constant")).items():
+        facts[_JSON_NAMES.get(name, name)] = value
     return Table(
         name="audit",
         title=(
@@ -142,6 +143,9 @@ def _summary(report: Audit) -> Table:
         notes=[*_doubts(report), *_constant(report)],
         facts=facts,
     )
+
+
+_JSON_NAMES = {"duplicates": "alike"}
 
 
 def _counts(report: Audit) -> Iterator[str]:

@@ -129,7 +129,7 @@ def embedded(name: str, content: Any, plain: bool = False) -> Embedded:
     if len(text) < LONG:
         return Embedded(name, "application/json", text)
     # Data repeat themselves: a tenth is left.
-    compressed = zlib.compress(text.encode(), 9)
+    compressed = zlib.compress(text.encode())
     return Embedded(name, "application/octet-stream", b64encode(compressed).decode())
 
 

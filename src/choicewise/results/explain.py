@@ -236,10 +236,20 @@ class _Observed:
         # If a prompt was sent again, the answer replaces the row that has none.
         rows = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
         self._answers = {row["key"]: row for row in rows}
+        # Half of the spans share their answer with another: a null context is that of all prompts.
+        self._tokens: dict[tuple[str | None, bytes], tuple[Token, ...]] = {}
 
     def answer(self, key: str | None) -> Record:
         """Return the observation with a key; an empty one if there is none."""
         return self._answers.get(key, _NO_ANSWER)
+
+    def tokens(self, key: str | None, source: bytes, answer: Record) -> tuple[Token, ...]:
+        """Return the tokens of ``answer``, which has this key and ends with the text ``source``."""
+        tokens = self._tokens.get((key, source))
+        if tokens is None:
+            tokens = _tokens(source, answer)
+            self._tokens[key, source] = tokens
+        return tokens
 
 
 def _by_item(table: pa.Table) -> dict[str, list[Record]]:
@@ -371,6 +381,7 @@ def _scored(
         context_tokens += chain_tokens.get(span["part"], 0)
         context_tokens += answer["thought_tokens"] or 0
     text = generated or span["continuation"] or ""
+    source = _source(protocol, _context(request, span), text, answer)
     return ScoredContinuation(
         choice=span["choice"],
         part=span["part"],
@@ -389,7 +400,7 @@ def _scored(
         after=after,
         total=total,
         value=value,
-        tokens=_tokens(protocol, _context(request, span), text, answer),
+        tokens=observed.tokens(span["key"], source, answer),
         generated=generated,
         token_count=answer["token_count"],
         at_most=bool(answer["at_most"]),
@@ -423,22 +434,28 @@ def _total(answer: Record) -> float | None:
     return total
 
 
-def _tokens(protocol: Protocol, context: str, text: str, answer: Record) -> tuple[Token, ...]:
-    """Return the tokens with their texts: the bytes up to the end of ``text``, split by sizes."""
+def _source(protocol: Protocol, context: str, text: str, answer: Record) -> bytes:
+    """Return the bytes of the scored tokens, of which ``text`` is the end, and at most some more
+    before them.
+    """
     total_size = sum(answer["sizes"])
     source = text.encode(errors="surrogatepass")
     if answer["text"] is not None:
         # What follows generated text are special tokens, which have no bytes.
-        pass
-    elif protocol.boundary == "separate":
+        return source
+    if protocol.boundary == "separate":
         # The tokenizer put a space before the text.
-        source = b" " * max(0, total_size - len(source)) + source
-    elif total_size:
+        return b" " * max(0, total_size - len(source)) + source
+    if total_size:
         # Scored tokens may begin within the context.  A character has at least a byte, so the end
         # of the context has enough of them.
         source = context[-total_size:].encode(errors="surrogatepass") + source
+    return source[-total_size:]
 
-    start = max(0, len(source) - total_size)
+
+def _tokens(source: bytes, answer: Record) -> tuple[Token, ...]:
+    """Return the tokens with their texts: the bytes at the end of ``source``, split by sizes."""
+    start = max(0, len(source) - sum(answer["sizes"]))
     tokens = []
     columns = zip(
         answer["tokens"], answer["sizes"], answer["logprobs"], answer["ranks"], strict=True

@@ -301,7 +301,7 @@ def test_what_can_not_be_a_page_is_refused_before_anything_is_read(tmp_path: Pat
 def test_items_stand_in_the_page_or_beside_it(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("choicewise.page.document.ROOM", 14_500)
+    monkeypatch.setattr("choicewise.page.document.ROOM", 15_000)
     written = write_page(runs[:1], tmp_path / "page.html")
     page, beside_it = (
         Page((tmp_path / "page.html").read_text(encoding="utf-8")),

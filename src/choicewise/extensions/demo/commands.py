@@ -75,10 +75,10 @@ def demo(
     else:
         _show_published(rows, summaries, published_rows)
     show(_write_page(out, [run.folder for run in published or bundled]))
-    tell(
-        f"next  {command_line('report', out, '--all')}  |  "
-        f"{command_line('demo', '--out', out, '--all')}"
-    )
+    next_commands = [command_line("report", out, "--all")]
+    if not every:
+        next_commands.append(command_line("demo", "--out", out, "--all"))
+    tell(f"next  {'  |  '.join(next_commands)}")
 
 
 def _job(model: str, data: str, protocols: list[str]) -> Job:

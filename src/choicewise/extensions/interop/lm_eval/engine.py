@@ -281,7 +281,8 @@ class ModelArguments:
     peft: str | None = None
     think_end_token: str | int | None = None
     enable_thinking: bool | None = None
-    chat_template_args: JsonMapping = field(default_factory=dict)
+    # Values are read by the names of the types here.
+    chat_template_args: Mapping[str, Any] = field(default_factory=dict)
     boundary: str = HARNESS
     rung: str = "auto"
     batch_tokens: int | None = None

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from choicewise.errors import UsageError
 
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
     from choicewise.scoring.probabilities import Judged
     from choicewise.table import Table
 
-BUILT_IN: Final = (
+BUILT_IN = (
     "choicewise.models",
     "choicewise.extensions.run",
     "choicewise.extensions.endpoints",
-    "choicewise.extensions.charts",
+    "choicewise.extensions.plot",
     "choicewise.extensions.analyses",
     "choicewise.extensions.cluster",
     "choicewise.extensions.board",
@@ -91,7 +91,7 @@ BUILT_IN: Final = (
 
 Importing one loads nothing but this module; a test holds that."""
 
-GROUP: Final = "choicewise.extensions"
+GROUP = "choicewise.extensions"
 """The entry-point group in which other packages list their extensions."""
 
 
@@ -140,7 +140,7 @@ def returns(value: str) -> Any:
 # Models
 
 
-LOADING: Final = (
+LOADING = (
     *("dtype", "device", "window", "batch_tokens"),
     *("tokenizer", "adapter", "products", "memory", "rung", "trust_remote_code"),
 )

@@ -15,7 +15,7 @@ from choicewise import __version__, ports
 from choicewise.cli.commands import invoke
 from choicewise.cli.listing import all_commands, find_command, help_lines
 from choicewise.errors import ChoicewiseError, StoreError, UsageError
-from choicewise.extensions.charts.commands import FORMATS
+from choicewise.extensions.plot.commands import FORMATS
 from choicewise.ports import Extension
 from choicewise.protocols.catalogue import entries, groups, resolve, suite_names
 from choicewise.running import progress

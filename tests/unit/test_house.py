@@ -53,7 +53,7 @@ ROOMS = [
 EXTENSIONS = {
     "run": set[str](),
     "endpoints": set[str](),
-    "charts": set[str](),
+    "plot": set[str](),
     "analyses": set[str](),
     "cluster": {"run"},
     "training": {"run"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from choicewise.cli.terminal import columns
 from choicewise.ports import Command, all_of, find
@@ -34,7 +34,7 @@ class KernelCommand(NamedTuple):
         return command
 
 
-COMMANDS: Final = {
+COMMANDS = {
     "report": KernelCommand(
         "report", "report", "Print one run in nine lines, or several as a table."
     ),
@@ -46,7 +46,7 @@ COMMANDS: Final = {
 :class:`choicewise.ports.Command`.
 """
 
-ORDER: Final = (
+ORDER = (
     "run",
     "sweep",
     "merge",
@@ -89,9 +89,9 @@ def all_commands() -> dict[str, KernelCommand | Command]:
     return {name: commands[name] for name in dict.fromkeys([*ordered, *commands])}
 
 
-ABOUT: Final = "Score a language model on multiple-choice questions under every published protocol."
+ABOUT = "Score a language model on multiple-choice questions under every published protocol."
 
-VERSION_HELP: Final = "Print the version."
+VERSION_HELP = "Print the version."
 
 
 def help_lines() -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,16 +59,16 @@ from choicewise.store.tables import Damage
 from choicewise.table import table_csv
 from choicewise.util.tables import write_parquet
 
-MOST_RUNS: Final = 24
+MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and
 protocol) and every pair; with more, the page says which command compares two."""
 
-_LONGEST_CSV: Final = 1_000_000
+_LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command
 that writes CSV.
 """
 
-_COLUMNS: Final = tuple(
+_COLUMNS = tuple(
     """
     model dataset data selection subject family protocol id i t r metric
     value se interval ci_low ci_high low high n missing chance calibrated

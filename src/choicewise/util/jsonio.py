@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from choicewise.util.text import disarmed, text_digest
 
@@ -23,11 +23,11 @@ JsonMapping = Mapping[str, Any]
 _ESCAPES = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-DEEPEST: Final = 100
+DEEPEST = 100
 """Levels of lists and tables in one another; functions that walk through them recurse once a level.
 """
 
-TOO_DEEP: Final = f"it is nested too deeply: more than {DEEPEST} levels"
+TOO_DEEP = f"it is nested too deeply: more than {DEEPEST} levels"
 
 
 def read_json(text: str | bytes) -> Any:

@@ -631,6 +631,6 @@ def test_pages_and_charts_have_the_same_colours() -> None:
 @pytest.mark.costly("imports in a process of its own")
 def test_nothing_heavy_is_loaded_before_a_chart_is_drawn() -> None:
     heavy = {"torch", "transformers", "vl_convert", "scipy", "jinja2"}
-    code = f"import sys; import choicewise.extensions.charts.kinds; print(*sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys; import choicewise.extensions.plot.kinds; print(*sorted({heavy!r} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from choicewise import evaluate
-from choicewise.extensions.charts import kinds
+from choicewise.extensions.plot import kinds
 from choicewise.page.charts.kinds import chart_kinds
 from choicewise.page.study import Study, make_study
 from choicewise.results.summary import keep_summary

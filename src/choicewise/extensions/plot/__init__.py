@@ -10,7 +10,7 @@ class Plot(Command):
 
     name = "plot"
     summary = "Draw one chart of the page into a file."
-    app = returns("choicewise.extensions.charts.commands:plot")
+    app = returns("choicewise.extensions.plot.commands:plot")
 
 
 class Strip(ChartKind):
@@ -20,8 +20,8 @@ class Strip(ChartKind):
     summary = "all numbers of a model"
     needs = "a number"
     uses = ("models", "protocol", "rank")
-    lacks = calls("choicewise.extensions.charts.kinds:strip_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_strip")
+    lacks = calls("choicewise.extensions.plot.kinds:strip_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_strip")
 
 
 class Ladder(ChartKind):
@@ -31,8 +31,8 @@ class Ladder(ChartKind):
     summary = "from one number to another"
     needs = "two protocols"
     uses = ("models", "start", "end")
-    lacks = calls("choicewise.extensions.charts.kinds:ladder_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_ladder")
+    lacks = calls("choicewise.extensions.plot.kinds:ladder_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_ladder")
 
 
 class Effects(ChartKind):
@@ -42,8 +42,8 @@ class Effects(ChartKind):
     summary = "what each axis does"
     needs = "protocols that differ in one axis"
     uses = ("models",)
-    lacks = calls("choicewise.extensions.charts.kinds:effects_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_effects")
+    lacks = calls("choicewise.extensions.plot.kinds:effects_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_effects")
 
 
 class Bump(ChartKind):
@@ -53,8 +53,8 @@ class Bump(ChartKind):
     summary = "models over protocols"
     needs = "several models"
     uses = ("models", "protocol", "rank")
-    lacks = calls("choicewise.extensions.charts.kinds:bump_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_bump")
+    lacks = calls("choicewise.extensions.plot.kinds:bump_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_bump")
 
 
 class Ranks(ChartKind):
@@ -65,8 +65,8 @@ class Ranks(ChartKind):
     needs = "several models"
     uses = ("protocol",)
     metrics = True
-    lacks = calls("choicewise.extensions.charts.kinds:ranks_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_ranks")
+    lacks = calls("choicewise.extensions.plot.kinds:ranks_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_ranks")
 
 
 class Pair(ChartKind):
@@ -76,8 +76,8 @@ class Pair(ChartKind):
     summary = "two models compared"
     needs = "two models"
     uses = ("models",)
-    lacks = calls("choicewise.extensions.charts.kinds:pair_lacks")
-    draw = calls("choicewise.extensions.charts.kinds:draw_pair")
+    lacks = calls("choicewise.extensions.plot.kinds:pair_lacks")
+    draw = calls("choicewise.extensions.plot.kinds:draw_pair")
 
 
-EXTENSION = Extension("charts", [Plot(), Strip(), Ladder(), Effects(), Bump(), Ranks(), Pair()])
+EXTENSION = Extension("plot", [Plot(), Strip(), Ladder(), Effects(), Bump(), Ranks(), Pair()])

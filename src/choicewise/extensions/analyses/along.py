@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -185,23 +184,31 @@ def _thoughts_under(run: Run, name: str, plain: Protocol) -> Iterator[AlongThoug
     scored = answers.is_scored()
     whole = scored & ~is_closed
     closed = scored & is_closed
-    # The answers of one protocol share these, however the thoughts ended.
-    along = partial(
-        AlongThought,
+    thoughts = _Thoughts(
         protocol=name,
         whole=int(whole.sum()),
         closed=int(closed.sum()),
         missing=accuracies[-1].missing_reasons(np.ones(len(scored), dtype=np.bool_)),
     )
     # A run that never came to the end of a thought has its reasons, and no points.
-    if whole.any() or not closed.any():
-        yield _along(along, "itself", answers.among(whole))
-    if closed.any():
-        yield _along(along, "limit", answers.among(closed))
+    if thoughts.whole or not thoughts.closed:
+        yield _along("itself", answers.among(whole), thoughts)
+    if thoughts.closed:
+        yield _along("limit", answers.among(closed), thoughts)
 
 
-def _along(along: Callable[..., AlongThought], ended: str, answers: _Answers) -> AlongThought:
-    """Complete ``along`` with the answers along the thoughts that ended in one way."""
+@dataclass(frozen=True)
+class _Thoughts:
+    """Count the thoughts under one protocol, however they ended."""
+
+    protocol: str
+    whole: int
+    closed: int
+    missing: tuple[MissingReason, ...]
+
+
+def _along(ended: str, answers: _Answers, thoughts: _Thoughts) -> AlongThought:
+    """Return the answers along the thoughts that ended in one way."""
     shares = list(ALONG.values())
     n = answers.tokens.shape[1]
     points = []
@@ -219,9 +226,13 @@ def _along(along: Callable[..., AlongThought], ended: str, answers: _Answers) ->
     settled = answers.settled()
     thought_tokens = answers.tokens[-1]
     settled_tokens = answers.tokens[settled, np.arange(n)]
-    return along(
+    return AlongThought(
+        protocol=thoughts.protocol,
         ended=ended,
         n=n,
+        whole=thoughts.whole,
+        closed=thoughts.closed,
+        missing=thoughts.missing,
         thought_tokens=_median(thought_tokens),
         chance=chance,
         points=tuple(points),

@@ -285,9 +285,10 @@ def _audit(runs: Sequence[Summary]) -> Audit:
     items = _Items.of(runs)
     judged: dict[str, _Judged] = {}
     duplicates: list[str] = []
-    for first, *others in _comparable(runs):
-        judged[first[0].name] = _Judged.of(first, items)
-        duplicates.extend(other[0].name for other in others)
+    for equal_protocols in _comparable(runs):
+        names = [outcomes[0].name for outcomes in equal_protocols]
+        judged[names[0]] = _Judged.of(equal_protocols[0], items)
+        duplicates.extend(names[1:])
     run_counts = _run_counts(runs, items)
     shared = int((run_counts == len(runs)).sum())
     statistics = [under.statistics for under in judged.values()]

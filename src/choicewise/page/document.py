@@ -34,6 +34,7 @@ from choicewise.page.embed import (
     renderer_script,
     static_text,
 )
+from choicewise.page.item_details import Batch
 from choicewise.page.item_views import FEW, details, index_data, study_warnings
 from choicewise.page.metrics import MetricTable, metric_tables
 from choicewise.page.overview import Overview, notes, overviews, title
@@ -49,7 +50,7 @@ from choicewise.report.tables import average_tables
 from choicewise.results.ladder import Effect
 from choicewise.results.run import Run
 from choicewise.util.files import disk_errors, new_folder, write_text
-from choicewise.util.jsonio import JsonDict, JsonMapping, page_json
+from choicewise.util.jsonio import JsonDict, page_json
 from choicewise.util.text import counted, quoted, shortened
 
 ROOM = 1_500_000
@@ -234,8 +235,9 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     for items in content.listed:
         chunks.append([])
         chosen = item_views.inside(items)[:most]
-        for positions, batch in item_views.details(content.study, items, chosen):
-            element, count = _fitting(f"full-{len(elements)}", batch, room)
+        for positions, batch in details(content.study, items, chosen):
+            ids = [items.index.ids[position] for position in positions]
+            element, count = _fitting(f"full-{len(elements)}", batch, ids, room)
             if element is None:
                 break
             chunks[-1].append((element.name, positions[:count]))
@@ -246,17 +248,17 @@ def inside_items(content: Content, most: int | None = None) -> FullItems:
     return FullItems(chunks, elements)
 
 
-def _fitting(name: str, batch: JsonMapping, room: int) -> tuple[Embedded | None, int]:
+def _fitting(name: str, batch: Batch, ids: Sequence[str], room: int) -> tuple[Embedded | None, int]:
     """Return an element of as many items of the batch as have room, from its first one, and how
     many they are.
     """
-    items = batch["items"]
-    while items:
-        element = embedded(name, {**batch, "items": items}, plain=True)
+    count = len(ids)
+    while count:
+        element = embedded(name, batch.data(ids[:count]), plain=True)
         if len(element.text) <= room:
-            return element, len(items)
+            return element, count
         # Items differ in length: a tenth less than their share fits mostly.
-        items = items[: int(0.9 * len(items) * room / len(element.text))]
+        count = int(0.9 * count * room / len(element.text))
     return None, 0
 
 
@@ -281,7 +283,8 @@ def _make_parts(content: Content, chosen: Sequence[Sequence[int]]) -> Iterator[t
     """Yield the ``chosen`` items of each dataset, part by part with the content of its file."""
     for dataset, (items, positions) in enumerate(zip(content.listed, chosen, strict=True)):
         for number, (inside, batch) in enumerate(details(content.study, items, positions)):
-            data = page_json(batch, plain=True).encode()
+            ids = [items.index.ids[position] for position in inside]
+            data = page_json(batch.data(ids), plain=True).encode()
             part = Part(
                 dataset=dataset,
                 name=f"{dataset}-{number}.json",

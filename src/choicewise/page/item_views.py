@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from choicewise.page.item_details import Batch
 from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reason_groups
-from choicewise.results.explain import (
-    ExplainedRequest,
-    Explanation,
-    ItemDecision,
-    ScoredContinuation,
-    explain_items,
-)
+from choicewise.results.explain import ExplainedItems
 from choicewise.results.number import COUNTS, SERIOUS, WARNINGS, Number
 from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
@@ -29,7 +22,6 @@ from choicewise.scoring.observed import Integers, Mask
 from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import (
     counted,
-    disarmed,
     interval,
     listed,
     percent,
@@ -37,8 +29,6 @@ from choicewise.util.text import (
     safe,
     sentence,
     shortened,
-    shown,
-    shown_line,
 )
 
 MEANINGS = {
@@ -170,17 +160,8 @@ _SUBJECTS = 6
 own.
 """
 
-LONGEST = 20_000
-"""Characters of one text that a page shows; of a longer one it says how much is left out."""
-
-_MOST_TOKENS = 200
-"""Tokens of one continuation that a page shows."""
-
 _QUESTION = 72
 """Characters of a question in the index."""
-
-_NO_TEXT = "(the log has no text of it)"
-"""What stands for a continuation of another tool's log that has none."""
 
 
 @dataclass(frozen=True)
@@ -540,100 +521,19 @@ def inside(items: Items) -> list[int]:
     return chosen
 
 
-def details(
-    study: Study, items: Items, chosen: Sequence[int]
-) -> Iterator[tuple[list[int], JsonDict]]:
+def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple[list[int], Batch]]:
     """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
-    positions, and data.
+    positions, and the batch.
     """
-    protocols = list(study.protocols)
+    opened = {number: open_run(study.runs[number].folder) for number in items.runs}
     for start in range(0, len(chosen), _BATCH):
         positions = list(chosen[start : start + _BATCH])
         ids = [items.index.ids[position] for position in positions]
-        explained: dict[str, list[tuple[int, Explanation]]] = {item: [] for item in ids}
-        for run in items.runs:
-            for explanation in _explanations(study.runs[run], ids):
-                explained[explanation.item].append((run, explanation))
-        texts = Texts()
-        full = []
-        for explanations in explained.values():
-            if explanations:
-                full.append(item_detail(explanations, protocols, texts))
-        yield positions, {"texts": texts.pieces, "items": full}
-
-
-def _explanations(run: ShownRun, ids: Sequence[str]) -> list[Explanation]:
-    """Explain the items of ``ids`` that the run was asked about."""
-    asked = _items_of(run)
-    return explain_items(open_run(run.folder), [item for item in ids if item in asked])
-
-
-class Texts:
-    """Texts of prompts in pieces, each piece once: the shots of an item are those of most of its
-    subject.
-    """
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self._positions: dict[str, int] = {}
-
-    def add(self, text: str) -> list[int]:
-        """Return the positions of the pieces of ``text``, whose white space is made visible."""
-        whole = shown(text[:LONGEST])
-        if len(text) > LONGEST:
-            whole += f"\n… {len(text) - LONGEST:,} more characters"
-        positions = []
-        for piece in _pieces(whole):
-            if piece not in self._positions:
-                self._positions[piece] = len(self.pieces)
-                self.pieces.append(piece)
-            positions.append(self._positions[piece])
-        return positions
-
-    def add_context(self, text: str | None) -> list[int] | None:
-        """Return the positions of the pieces of ``text``, or None if it is None."""
-        if text is None:
-            return None
-        return self.add(text)
-
-
-def _pieces(text: str) -> list[str]:
-    """Return the paragraphs of ``text``, each with the empty lines after it; together they are the
-    text.
-    """
-    end = "⏎\n⏎\n"
-    *paragraphs, last = text.split(end)
-    return [*(paragraph + end for paragraph in paragraphs), last]
-
-
-def item_detail(
-    explained: Sequence[tuple[int, Explanation]], protocols: Sequence[str], texts: Texts
-) -> JsonDict:
-    """Return one item as ``explained`` by one or several runs, each with its position on the page.
-
-    ``protocols``: all names on the page; the data name them by their positions. Others are left
-    out: their numbers are no shares of 1.
-    """
-    numbers = {name: number for number, name in enumerate(protocols)}
-    runs = {}
-    for position, explanation in explained:
-        decisions = []
-        for decision in explanation.decided:
-            if decision.protocol in numbers:
-                decisions.append(_decision_data(decision, numbers))
-        runs[str(position)] = {
-            "asked": [_request_data(request, numbers, texts) for request in explanation.asked],
-            "decided": decisions,
-        }
-    first = explained[0][1]
-    return {
-        "id": disarmed(first.item),
-        "subject": disarmed(first.subject),
-        "question": shown(first.question[:LONGEST]),
-        "choices": [shown_line(choice[:LONGEST]) for choice in first.choices],
-        "gold": first.gold,
-        "runs": runs,
-    }
+        explained = {}
+        for number, run in opened.items():
+            asked = _items_of(study.runs[number])
+            explained[number] = ExplainedItems(run, [item for item in ids if item in asked])
+        yield positions, Batch(explained, list(study.protocols))
 
 
 def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
@@ -668,85 +568,6 @@ def index_items(runs: Sequence[ShownRun]) -> ItemIndex:
 def packed(items: Mask) -> str:
     """Return a bit per item, the first one the highest of the first byte, in base64."""
     return b64encode(np.packbits(items).tobytes()).decode()
-
-
-def _request_data(request: ExplainedRequest, numbers: Mapping[str, int], texts: Texts) -> JsonDict:
-    notes = list(map(disarmed, request.notes))
-    if request.missing is not None:
-        notes.append(disarmed(f"not asked: {request.missing}"))
-    context = texts.add_context(request.context)
-    scored = []
-    for continuations in request.beside:
-        scored += [_continuation_data(continuation, texts) for continuation in continuations]
-    return {
-        "protocols": [numbers[name] for name in request.protocols if name in numbers],
-        "how": f"{request.reading}, boundary {request.boundary}",
-        "notes": notes,
-        "context": context,
-        "scored": scored,
-    }
-
-
-def _continuation_data(scored: ScoredContinuation, texts: Texts) -> JsonDict:
-    warnings = list(map(disarmed, scored.warnings))
-    if len(scored.tokens) > _MOST_TOKENS:
-        warnings.append(f"{len(scored.tokens) - _MOST_TOKENS} more tokens")
-    choice = scored.choice
-    text = scored.continuation
-    if scored.generated is not None:
-        choice = -1
-        text = scored.generated
-    tokens = []
-    for token in scored.tokens[:_MOST_TOKENS]:
-        tokens.append([shown_line(token.text), _rounded(token.logprob)])
-    data: JsonDict = {
-        "choice": choice,
-        "text": shown_line((_NO_TEXT if text is None else text)[:LONGEST]),
-        "total": _rounded(scored.total),
-        "tokens": tokens,
-    }
-    null = None if scored.null is None else shown_line(scored.null)
-    optional = {
-        "part": scored.part or None,
-        "null": null,
-        "context": texts.add_context(scored.context),
-        "value": _rounded(scored.value),
-        "most": scored.at_most or None,
-        "before": _rounded(scored.before),
-        "after": _rounded(scored.after),
-        "warnings": warnings or None,
-    }
-    for name, value in optional.items():
-        if value is not None:
-            data[name] = value
-    return data
-
-
-def _decision_data(decision: ItemDecision, numbers: Mapping[str, int]) -> list[Any]:
-    """Return protocol, predicted choice, credit, 2 for a tie and 1 for a near tie, and the scores
-    in three digits.
-
-    If some scores are upper bounds, a 1 for each of them and a 0 for each other score follow.
-    """
-    tie = 0
-    if decision.tied:
-        tie = 2
-    elif decision.near_tie:
-        tie = 1
-    scores = None
-    if decision.scores is not None:
-        scores = [_rounded(score) for score in decision.scores]
-    number = numbers[decision.protocol]
-    data: list[Any] = [number, decision.prediction, _rounded(decision.credit), tie, scores]
-    if any(decision.at_most):
-        data.append([int(bound) for bound in decision.at_most])
-    return data
-
-
-def _rounded(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.3g}")
 
 
 def _items_of(run: ShownRun) -> set[str]:

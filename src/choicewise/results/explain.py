@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
-from choicewise.scoring.calibrate import ACROSS_ITEMS
+from choicewise.scoring.observed import Floats, Mask
 from choicewise.scoring.portion import NO_NUMBER, RunTables
 from choicewise.util.jsonio import JsonMapping
 from choicewise.util.text import counted
@@ -90,17 +92,43 @@ class ScoredContinuation:
     @property
     def warnings(self) -> list[str]:
         """Reasons to distrust the continuation's score, in words."""
-        warnings = {
-            "a token straddles the end of the prompt": self.merged,
-            "tokenized differently from the whole text": self.noncanonical,
-            "the tokens do not spell their text": self.lossy,
-            f"{self.unknown} unknown tokens": self.unknown,
-            f"{self.bos} BOS tokens": self.bos > 1,
-            f"{self.tokens_dropped} tokens of the prompt cut": self.tokens_dropped,
-            f"missing: {self.missing}": self.missing,
-            "only an upper bound is known": self.at_most,
-        }
-        return [warning for warning, applies in warnings.items() if applies]
+        warnings = continuation_warnings(
+            merged=self.merged,
+            noncanonical=self.noncanonical,
+            lossy=self.lossy,
+            unknown=self.unknown,
+            bos=self.bos,
+            tokens_dropped=self.tokens_dropped,
+            missing=self.missing,
+            at_most=self.at_most,
+        )
+        return list(warnings)
+
+
+# Thousands of continuations have the same few warnings.
+@lru_cache(maxsize=1024)
+def continuation_warnings(
+    merged: bool,
+    noncanonical: bool,
+    lossy: bool,
+    unknown: int,
+    bos: int,
+    tokens_dropped: int,
+    missing: str | None,
+    at_most: bool,
+) -> tuple[str, ...]:
+    """Return the reasons to distrust the score of a :class:`ScoredContinuation`, in words."""
+    warnings = {
+        "a token straddles the end of the prompt": merged,
+        "tokenized differently from the whole text": noncanonical,
+        "the tokens do not spell their text": lossy,
+        f"{unknown} unknown tokens": unknown,
+        f"{bos} BOS tokens": bos > 1,
+        f"{tokens_dropped} tokens of the prompt cut": tokens_dropped,
+        f"missing: {missing}": missing,
+        "only an upper bound is known": at_most,
+    }
+    return tuple(warning for warning, applies in warnings.items() if applies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,289 +233,395 @@ def explain_items(run: Run, items: Sequence[str]) -> list[Explanation]:
     All observations of these items are in memory at once: take no more than some hundreds.
     Raises UsageError, with the nearest ids, if the run has no item of that name.
     """
-    ids = run.evidence.items["item"].combine_chunks()
-    rows = pc.index_in(pa.array(items, pa.string()), ids).to_pylist()
-    for item, row in zip(items, rows, strict=True):
-        if row is None:
-            nearest = did_you_mean(item, ids.to_pylist())
-            raise UsageError(f"{run.folder} has no item {item!r}; {nearest}")
-
-    evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
-    alone = Run(evidence, run.protocols)
-    (tables,) = evidence.portion_tables()
-    # A calibration across items depends on all of the run, not on these items alone.
-    across_items = {}
-    for name, protocol in run.protocols.items():
-        if protocol.calibration in ACROSS_ITEMS:
-            across_items[name] = protocol
-    measured = alone.measurements | Run(run.evidence, across_items).measurements
-    decisions = [_ProtocolDecisions(measured[name]) for name in run.protocols]
-    observed = _Observed(tables)
-    item_rows = read_item_rows(run.folder, rows)
-    return [_explanation(run, item_rows[row], observed, decisions) for row in rows]
+    explained = ExplainedItems(run, items)
+    return [explained.explanation(item) for item in explained.items]
 
 
-class _Observed:
-    """Hold the requests and spans of some items by item, and their answers."""
+@dataclass(frozen=True)
+class RequestRows:
+    """Hold a request about an item without its continuations, which are ``rows`` of columns.
+
+    ``protocol``: the first one that reads the request.
+    """
+
+    request: ExplainedRequest
+    protocol: Protocol
+    rows: list[int]
+
+
+class ExplainedItems:
+    """Hold what ``run`` observed of some items, with all continuations by columns.
+
+    ``items``: their rows of the item file, in the order of ``ids``.  ``decisions``: of every
+    protocol of the run.  Raises UsageError, with the nearest ids, if the run has no such item.
+    """
+
+    def __init__(self, run: Run, ids: Sequence[str]) -> None:
+        all_ids = run.evidence.items["item"].combine_chunks()
+        rows = pc.index_in(pa.array(ids, pa.string()), all_ids).to_pylist()
+        for item, row in zip(ids, rows, strict=True):
+            if row is None:
+                nearest = did_you_mean(item, all_ids.to_pylist())
+                raise UsageError(f"{run.folder} has no item {item!r}; {nearest}")
+
+        evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
+        (tables,) = evidence.portion_tables()
+        # A calibration across items depends on all of the run, not on these items alone.
+        measured = Run(evidence, run.protocols).measurements | run.calibrated_across_items
+        item_rows = read_item_rows(run.folder, rows)
+        self.items = [item_rows[row] for row in rows]
+        self.continuations = ContinuationColumns(tables)
+        self.decisions = [ProtocolDecisions(measured[name]) for name in run.protocols]
+        self._run = run
+        self._requests: dict[str, list[Record]] = {}
+        for request in tables.requests.to_pylist():
+            self._requests.setdefault(request["item"], []).append(request)
+        self._by_prompt: dict[str, dict[str, Protocol]] = {}
+        for name, protocol in run.protocols.items():
+            self._by_prompt.setdefault(protocol.prompt_digest, {})[name] = protocol
+
+    def explanation(self, item: Record) -> Explanation:
+        """Explain one of the ``items``."""
+        asked = []
+        for request in self.requests(item["item"]):
+            asked.append(
+                replace(
+                    request.request,
+                    scored=tuple(self._scored(request)),
+                    exchange=self._exchange(request.rows),
+                )
+            )
+        decided = []
+        for decisions in self.decisions:
+            decision = decisions.decision(item["item"])
+            if decision is not None:
+                decided.append(decision)
+        return Explanation(
+            item=item["item"],
+            subject=item["subject"],
+            question=item["question"],
+            choices=tuple(self.choices(item)),
+            gold=tuple(item["gold"]),
+            model=self._run.manifest.model.name,
+            asked=tuple(asked),
+            decided=tuple(decided),
+        )
+
+    def choices(self, item: Record) -> list[str]:
+        """Return the choices of one of the ``items``, and the options that protocols add."""
+        added_options = {}
+        for protocol in self._run.protocols.values():
+            added_options[added_option(protocol.prepare)] = True
+        added_options.pop("", None)
+        choices = list(item["choices"])
+        if added_options:
+            choices.append(" / ".join(added_options))
+        return choices
+
+    def requests(self, item: str) -> Iterator[RequestRows]:
+        """Yield the requests about an item, those that a protocol reads."""
+        for request in self._requests.get(item, []):
+            protocols = self._by_prompt.get(request["prompt"])
+            if protocols:
+                yield self._request(request, protocols)
+
+    def _request(self, request: Record, protocols: Protocols) -> RequestRows:
+        """Describe a request that all of ``protocols`` read, which share its axes."""
+        protocol, *_ = protocols.values()
+        boundary = protocol.boundary
+        imported = self._run.manifest.imported
+        if imported is not None and protocol.requests is not None:
+            boundary = f"of {imported.tool}"
+        explained = ExplainedRequest(
+            protocols=tuple(protocols),
+            reading=protocol.reading,
+            boundary=boundary,
+            context=request["context"],
+            shots=request["shots"],
+            shots_dropped=request["shots_dropped"],
+            tokens_dropped=request["tokens_dropped"],
+            missing=request["missing"],
+            scored=(),
+            unused=self._unused[request["prompt"]],
+        )
+        nulls = {protocol.null for protocol in protocols.values()}
+        rows = self.continuations.rows(request["item"], request["prompt"], nulls | {None})
+        return RequestRows(explained, protocol, rows)
+
+    @cached_property
+    def _unused(self) -> dict[str, tuple[str, ...]]:
+        """Return the fields of the data that each prompt does not show."""
+        content = self._run.manifest.dataset.content
+        unused_fields = {}
+        for prompt, protocols in self._by_prompt.items():
+            protocol, *_ = protocols.values()
+            unused_fields[prompt] = unused(protocol, content)
+        return unused_fields
+
+    def _scored(self, request: RequestRows) -> Iterator[ScoredContinuation]:
+        columns = self.continuations
+        chain_tokens = {}
+        if "chains" in READINGS[request.protocol.reading].takes:
+            for row in request.rows:
+                if columns["choice"][row] == GENERATED:
+                    chain_tokens[columns["part"][row]] = columns["observed_tokens"][row]
+        for row in request.rows:
+            context_tokens = columns["context_tokens"][row]
+            if columns["choice"][row] != GENERATED:
+                context_tokens += chain_tokens.get(columns["part"][row], 0)
+                context_tokens += columns["thought_tokens"][row] or 0
+            source = columns.source(row, request)
+            fields = {name: columns[name][row] for name in _SCORED_COLUMNS}
+            yield ScoredContinuation(
+                **fields,
+                generated=columns["text"][row],
+                at_most=bool(columns["at_most"][row]),
+                context_tokens=context_tokens,
+                tokens=columns.tokens.described(columns.answers[row], source),
+            )
+
+    def _exchange(self, rows: Sequence[int]) -> JsonMapping | None:
+        """Return the first exchange with a server that an answer kept."""
+        for row in rows:
+            exchange = self.continuations["exchange"][row]
+            if exchange:
+                kind = answering_kind(self._run.manifest)
+                return None if kind is None else kind.read_exchange(exchange)
+        return None
+
+
+_SPAN_COLUMNS = tuple(
+    "choice part null context continuation context_tokens tokens_dropped bos merged noncanonical "
+    "lossy unknown".split()
+)
+"""Columns of the spans that are columns of continuations."""
+
+_TEXT_COLUMNS = ("text", "exchange")
+"""Columns of the observations that are columns of continuations."""
+
+_ANSWER_COLUMNS = ("value", "token_count", "at_most", "thought_tokens")
+"""Columns of the observations that continuations without a number do not have."""
+
+_SCORED_COLUMNS = tuple(
+    "choice part null context continuation tokens_dropped bos merged noncanonical lossy unknown "
+    "missing before after total value token_count".split()
+)
+"""Columns of continuations that are fields of a ScoredContinuation."""
+
+
+class ContinuationColumns:
+    """Hold every continuation in ``tables`` by columns: lists with an entry per continuation.
+
+    The columns have the names and the meaning of the fields of :class:`ScoredContinuation`.  The
+    continuations after a prompt come before those after a null context, then by choice and part.
+    """
 
     def __init__(self, tables: RunTables) -> None:
-        self.requests = _by_item(tables.requests)
-        self.spans = _by_item(tables.spans)
-        # If a prompt was sent again, the answer replaces the row that has none.
-        rows = sorted(tables.observations.to_pylist(), key=lambda row: row["missing"] is None)
-        self._answers = {row["key"]: row for row in rows}
-        # Half of the spans share their answer with another: a null context is that of all prompts.
-        self._tokens: dict[tuple[str | None, bytes], tuple[Token, ...]] = {}
+        order = _span_order(tables.spans)
+        spans = tables.spans.take(order)
+        self.tokens = ObservedTokens(tables)
+        totals = self.tokens.totals(tables.observations["total"])
+        observed, before, after = tables.answers[:, order.to_numpy()].tolist()
+        lost = _values(tables.observations, "missing")
+        self.answers: list[int] = []
+        """Rows of the observations; -1 for a continuation without a number."""
+        missing = []
+        for row, reason in enumerate(spans["missing"].to_pylist()):
+            unanswered = lost[observed[row]] or lost[before[row]] or lost[after[row]]
+            missing.append(reason or unanswered)
+            # Without its correction an answer has no number, so nothing of it is kept.
+            self.answers.append(-1 if unanswered else observed[row])
 
-    def answer(self, key: str | None) -> Record:
-        """Return the observation with a key; an empty one if there is none."""
-        return self._answers.get(key, _NO_ANSWER)
+        columns: dict[str, list[Any]] = {"missing": missing}
+        for name in _SPAN_COLUMNS:
+            columns[name] = spans[name].to_pylist()
+        for name in _TEXT_COLUMNS:
+            columns[name] = _taken(_values(tables.observations, name), observed)
+        for name in _ANSWER_COLUMNS:
+            columns[name] = _taken(_values(tables.observations, name), self.answers)
+        columns["observed_tokens"] = list(map(self.tokens.count, observed))
+        columns["before"] = _taken(totals, before)
+        columns["after"] = _taken(totals, after)
+        columns["total"] = _taken(totals, self.answers)
+        _correct(columns)
+        self._columns = columns
+        self._rows: dict[tuple[str, str], list[int]] = {}
+        pairs = zip(spans["item"].to_pylist(), spans["prompt"].to_pylist(), strict=True)
+        for row, pair in enumerate(pairs):
+            self._rows.setdefault(pair, []).append(row)
 
-    def tokens(self, key: str | None, source: bytes, answer: Record) -> tuple[Token, ...]:
-        """Return the tokens of ``answer``, which has this key and ends with the text ``source``."""
-        tokens = self._tokens.get((key, source))
-        if tokens is None:
-            tokens = _tokens(source, answer)
-            self._tokens[key, source] = tokens
-        return tokens
+    def __getitem__(self, name: str) -> list[Any]:
+        return self._columns[name]
 
+    def rows(self, item: str, prompt: str, nulls: Collection[str | None]) -> list[int]:
+        """Return the continuations of an item after a prompt, or after one of its ``nulls``."""
+        null = self._columns["null"]
+        return [row for row in self._rows.get((item, prompt), ()) if null[row] in nulls]
 
-def _by_item(table: pa.Table) -> dict[str, list[Record]]:
-    rows: dict[str, list[Record]] = {}
-    for row in table.to_pylist():
-        rows.setdefault(row["item"], []).append(row)
-    return rows
-
-
-def _explanation(
-    run: Run, item: Record, observed: _Observed, protocols: Sequence[_ProtocolDecisions]
-) -> Explanation:
-    by_prompt: dict[str, dict[str, Protocol]] = {}
-    for decisions in protocols:
-        protocol = decisions.protocol
-        by_prompt.setdefault(protocol.prompt_digest, {})[decisions.name] = protocol
-
-    requests = []
-    for request in observed.requests.get(item["item"], []):
-        readers = by_prompt.get(request["prompt"])
-        if readers:
-            requests.append(_explained_request(run, readers, request, observed))
-
-    decided = []
-    added_options = {}
-    for decisions in protocols:
-        decision = decisions.decision(item["item"])
-        if decision is not None:
-            decided.append(decision)
-        added_options[added_option(decisions.protocol.prepare)] = True
-    added_options.pop("", None)
-
-    choices = list(item["choices"])
-    if added_options:
-        choices.append(" / ".join(added_options))
-    return Explanation(
-        item=item["item"],
-        subject=item["subject"],
-        question=item["question"],
-        choices=tuple(choices),
-        gold=tuple(item["gold"]),
-        model=run.manifest.model.name,
-        asked=tuple(requests),
-        decided=tuple(decided),
-    )
+    def source(self, row: int, request: RequestRows) -> bytes:
+        """Return the bytes that end with the tokens of a continuation of ``request``."""
+        text: str = self["text"][row] or self["continuation"][row] or ""
+        source = text.encode(errors="surrogatepass")
+        if self["text"][row] is not None:
+            # What follows generated text are special tokens, which have no bytes.
+            return source
+        size = self.tokens.sizes_together[self.answers[row]]
+        if request.protocol.boundary == "separate":
+            # The tokenizer put a space before the text.
+            return b" " * (size - len(source)) + source
+        if size > len(source):
+            # Scored tokens may begin within the context.  A character has at least a byte, so the
+            # end of the context has enough of them.
+            before: str = self["context"][row] or request.request.context or ""
+            if self["null"][row] is not None:
+                before = self["null"][row]
+            source = before[-size:].encode(errors="surrogatepass") + source
+        return source[-size:]
 
 
-def _explained_request(
-    run: Run, protocols: Protocols, request: Record, observed: _Observed
-) -> ExplainedRequest:
-    """Explain a request that all of ``protocols`` read, which share its axes."""
-    protocol, *_ = protocols.values()
-    nulls = {None} | {reader.null for reader in protocols.values()}
-    spans = []
-    for span in observed.spans.get(request["item"], []):
-        if span["prompt"] == request["prompt"] and span["null"] in nulls:
-            spans.append(span)
-    spans.sort(key=_span_order)
-
-    chain_tokens = {}
-    if "chains" in READINGS[protocol.reading].takes:
-        for span in spans:
-            if span["choice"] == GENERATED:
-                chain_tokens[span["part"]] = len(observed.answer(span["key"])["tokens"])
-    scored = [_scored(protocol, request, span, observed, chain_tokens) for span in spans]
-
-    boundary = protocol.boundary
-    imported = run.manifest.imported
-    if imported is not None and protocol.requests is not None:
-        boundary = f"of {imported.tool}"
-    return ExplainedRequest(
-        protocols=tuple(protocols),
-        reading=protocol.reading,
-        boundary=boundary,
-        context=request["context"],
-        shots=request["shots"],
-        shots_dropped=request["shots_dropped"],
-        tokens_dropped=request["tokens_dropped"],
-        missing=request["missing"],
-        scored=tuple(scored),
-        unused=unused(protocol, run.manifest.dataset.content),
-        exchange=_exchange(run, spans, observed),
-    )
+def _values(observations: pa.Table, name: str) -> list[Any]:
+    """Return the values of a column; the last one is that of row -1, which is no observation."""
+    return [*observations[name].to_pylist(), None]
 
 
-def _span_order(span: Record) -> tuple[bool, str, int, int]:
-    """Put spans after the prompt before those after a null context."""
-    return span["null"] is not None, span["null"] or "", span["choice"], span["part"]
+def _taken(values: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [values[row] for row in rows]
 
 
-def _exchange(run: Run, spans: Sequence[Record], observed: _Observed) -> JsonMapping | None:
-    """Return the first exchange with a server that an answer kept."""
-    for span in spans:
-        exchange = observed.answer(span["key"]).get("exchange")
-        if exchange:
-            kind = answering_kind(run.manifest)
-            return None if kind is None else kind.read_exchange(exchange)
-    return None
+def _correct(columns: Mapping[str, list[Any]]) -> None:
+    """Correct the totals in ``columns`` of continuations, and say which have no number."""
+    totals = columns["total"]
+    for row, value in enumerate(columns["value"]):
+        total = totals[row]
+        if total is not None:
+            total = total - (columns["before"][row] or 0.0) + (columns["after"][row] or 0.0)
+            totals[row] = total
+        is_nan = _is_nan(total) or _is_nan(value)
+        if is_nan and not columns["missing"][row]:
+            columns["missing"][row] = NO_NUMBER
 
 
-def _scored(
-    protocol: Protocol,
-    request: Record,
-    span: Record,
-    observed: _Observed,
-    chain_tokens: Mapping[int, int],
-) -> ScoredContinuation:
-    """Describe a span; ``chain_tokens``: tokens of thoughts before the continuation, by part."""
-    answer = observed.answer(span["key"])
-    before_answer = observed.answer(span["before"])
-    after_answer = observed.answer(span["after"])
-    generated = answer["text"]
-    unanswered = answer["missing"] or before_answer["missing"] or after_answer["missing"]
-    if unanswered:
-        # Without its correction an answer has no number, so nothing of it is shown.
-        answer = _NO_ANSWER
-    value = answer["value"]
-    before = _total(before_answer)
-    after = _total(after_answer)
-    total = _total(answer)
-    if total is not None:
-        total = total - (before or 0.0) + (after or 0.0)
-
-    missing = span["missing"] or unanswered
-    if not missing and (_is_nan(total) or _is_nan(value)):
-        missing = NO_NUMBER
-    context_tokens = span["context_tokens"]
-    if span["choice"] != GENERATED:
-        context_tokens += chain_tokens.get(span["part"], 0)
-        context_tokens += answer["thought_tokens"] or 0
-    text = generated or span["continuation"] or ""
-    source = _source(protocol, _context(request, span), text, answer)
-    return ScoredContinuation(
-        choice=span["choice"],
-        part=span["part"],
-        null=span["null"],
-        context=span["context"],
-        continuation=span["continuation"],
-        context_tokens=context_tokens,
-        tokens_dropped=span["tokens_dropped"],
-        bos=span["bos"],
-        merged=span["merged"],
-        noncanonical=span["noncanonical"],
-        lossy=span["lossy"],
-        unknown=span["unknown"],
-        missing=missing,
-        before=before,
-        after=after,
-        total=total,
-        value=value,
-        tokens=observed.tokens(span["key"], source, answer),
-        generated=generated,
-        token_count=answer["token_count"],
-        at_most=bool(answer["at_most"]),
-    )
+def _span_order(spans: pa.Table) -> pa.Array:
+    """Return indices that put spans after the prompt before those after a null context."""
+    columns = {"is_after_null": pc.is_valid(spans["null"]).cast(pa.int8())}
+    for name in ("null", "choice", "part"):
+        columns[name] = spans[name]
+    keys = [(name, "ascending") for name in columns]
+    return pc.sort_indices(pa.table(columns), sort_keys=keys)
 
 
-_NO_ANSWER: Record = {
-    **dict.fromkeys(("text", "value", "total", "missing", "token_count", "at_most")),
-    **dict.fromkeys(("tokens", "sizes", "logprobs", "ranks"), ()),
-    "thought_tokens": 0,
-}
-"""Stands for the observation of a span that has none."""
+class ObservedTokens:
+    """Hold the tokens of all observations of ``tables``; a row of -1 is an observation without any.
 
+    ``sizes_together``: the bytes of each observation's tokens.
+    """
 
-def _context(request: Record, span: Record) -> str:
-    """Return the text that a continuation was scored after."""
-    if span["null"] is not None:
-        return str(span["null"])
-    return span["context"] or request["context"] or ""
+    def __init__(self, tables: RunTables) -> None:
+        offsets = tables.offsets
+        starts = [*offsets[:-1].tolist(), 0]
+        stops = [*offsets[1:].tolist(), 0]
+        self._slices = list(map(slice, starts, stops))
+        self._columns: dict[str, list[Any]] = {}
+        for name in ("tokens", "sizes", "logprobs", "ranks"):
+            self._columns[name] = pc.list_flatten(tables.observations[name]).to_numpy().tolist()
+        bytes_before = np.append(0, np.cumsum(self._columns["sizes"], dtype=np.int64))
+        self.sizes_together = [*np.diff(bytes_before[offsets]).tolist(), 0]
+        # Half of the continuations share their answer: a null context is that of all prompts.
+        self._described: dict[tuple[int, bytes], tuple[Token, ...]] = {}
+
+    def count(self, row: int) -> int:
+        """Return how many tokens an observation has."""
+        tokens = self._slices[row]
+        return int(tokens.stop - tokens.start)
+
+    def slice(self, row: int) -> slice:
+        """Return where the tokens of an observation are among those of all."""
+        return self._slices[row]
+
+    @property
+    def logprobs(self) -> list[float]:
+        """Return the log-probabilities of all tokens in nats."""
+        return self._columns["logprobs"]
+
+    def totals(self, given: pa.ChunkedArray) -> list[float | None]:
+        """Return the log-likelihood of every observation in nats, and None as the last.
+
+        ``given``: those of observations without tokens.
+        """
+        totals = [*given.to_pylist(), None]
+        for row in range(len(given)):
+            logprobs = self._of("logprobs", row)
+            if logprobs:
+                totals[row] = float(sum(logprobs))
+        return totals
+
+    def texts(self, row: int, source: bytes) -> list[str]:
+        """Return the texts of an observation's tokens, the bytes at the end of ``source``."""
+        start = max(0, len(source) - self.sizes_together[row])
+        texts = []
+        for size in self._of("sizes", row):
+            # A token can hold a part of a character.
+            texts.append(source[start : start + size].decode(errors="backslashreplace"))
+            start += size
+        return texts
+
+    def described(self, row: int, source: bytes) -> tuple[Token, ...]:
+        """Return the tokens of an observation, the bytes at the end of ``source``."""
+        key = row, source
+        if key not in self._described:
+            columns = zip(
+                self._of("tokens", row),
+                self.texts(row, source),
+                self._of("sizes", row),
+                self._of("logprobs", row),
+                self._of("ranks", row),
+                strict=True,
+            )
+            tokens = []
+            for token, text, size, logprob, rank in columns:
+                tokens.append(Token(id=token, text=text, size=size, logprob=logprob, rank=rank))
+            self._described[key] = tuple(tokens)
+        return self._described[key]
+
+    def _of(self, name: str, row: int) -> list[Any]:
+        return self._columns[name][self._slices[row]]
 
 
 def _is_nan(number: float | None) -> bool:
     return number is not None and math.isnan(number)
 
 
-def _total(answer: Record) -> float | None:
-    """Return the log-likelihood of an observation in nats; None if it has none."""
-    if answer["logprobs"]:
-        return float(sum(answer["logprobs"]))
-    total: float | None = answer["total"]
-    return total
+class ProtocolDecisions:
+    """Find the decisions of one protocol by item, with what all items share computed once.
 
-
-def _source(protocol: Protocol, context: str, text: str, answer: Record) -> bytes:
-    """Return the bytes of the scored tokens, of which ``text`` is the end, and at most some more
-    before them.
+    ``near_ties``: items of which noise could change the decision, bool [items].  ``at_most``: rows
+    whose scores are upper bounds, bool [rows]; None if there are none.
     """
-    total_size = sum(answer["sizes"])
-    source = text.encode(errors="surrogatepass")
-    if answer["text"] is not None:
-        # What follows generated text are special tokens, which have no bytes.
-        return source
-    if protocol.boundary == "separate":
-        # The tokenizer put a space before the text.
-        return b" " * max(0, total_size - len(source)) + source
-    if total_size:
-        # Scored tokens may begin within the context.  A character has at least a byte, so the end
-        # of the context has enough of them.
-        source = context[-total_size:].encode(errors="surrogatepass") + source
-    return source[-total_size:]
-
-
-def _tokens(source: bytes, answer: Record) -> tuple[Token, ...]:
-    """Return the tokens with their texts: the bytes at the end of ``source``, split by sizes."""
-    start = max(0, len(source) - sum(answer["sizes"]))
-    tokens = []
-    columns = zip(
-        answer["tokens"], answer["sizes"], answer["logprobs"], answer["ranks"], strict=True
-    )
-    for token, size, logprob, rank in columns:
-        # A token can hold a part of a character.
-        spelled = source[start : start + size].decode(errors="backslashreplace")
-        tokens.append(Token(id=token, text=spelled, size=size, logprob=logprob, rank=rank))
-        start += size
-    return tuple(tokens)
-
-
-class _ProtocolDecisions:
-    """Find the decisions of one protocol by item, with what all items share computed once."""
 
     def __init__(self, measured: Measurement) -> None:
         self.name = measured.name
         self.protocol = measured.protocol
-        self._measured = measured
+        self.measured = measured
+        self.near_ties: Mask = measured.near_ties & measured.bounded
+        self.at_most: Mask | None = None
         self._indices = {item: index for index, item in enumerate(measured.ids.to_pylist())}
-        self._near_ties = measured.near_ties
         self._bounded = measured.bounded
-        self._lows = None
-        if measured.lows is not None and len(measured.lows.places):
-            self._lows = measured.low_scores
+        self._lows: Floats | None = None
+        scores = measured.scores
+        if scores is not None and measured.lows is not None and len(measured.lows.places):
+            self._lows = measured.lows.filled(scores)
+            self.at_most = self._lows < scores
+
+    def index(self, item: str) -> int | None:
+        """Return the index of an item; None if the run has not asked it of the protocol."""
+        return self._indices.get(item)
 
     def decision(self, item: str) -> ItemDecision | None:
         """Return the decision about an item; None if the run has not asked it of the protocol."""
-        index = self._indices.get(item)
+        index = self.index(item)
         if index is None:
             return None
-        measured = self._measured
+        measured = self.measured
         start, stop = measured.evidence.item_offsets[index : index + 2]
         scores = None
         if measured.scores is not None:
@@ -499,7 +633,7 @@ class _ProtocolDecisions:
             lows = None
         near_tie = None
         if self._bounded[index]:
-            near_tie = bool(self._near_ties[index])
+            near_tie = bool(self.near_ties[index])
 
         decisions = measured.decisions
         missing = None

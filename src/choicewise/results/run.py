@@ -22,6 +22,7 @@ from choicewise.results.evidence import NO_NUMBER, Evidence, RunEvidence, read_t
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.number import Number
 from choicewise.results.rows import rows
+from choicewise.scoring.calibrate import ACROSS_ITEMS
 from choicewise.scoring.observed import row_of
 from choicewise.scoring.portion import RunTables
 from choicewise.store.folder import read_manifest
@@ -164,6 +165,15 @@ class Run:
     def measurements(self) -> dict[str, Measurement]:
         """The scores, decisions and values under each of the run's protocols, by name."""
         return measure(self.protocols, self.evidence, self.noise, self.manifest.dataset.categories)
+
+    @cached_property
+    def calibrated_across_items(self) -> dict[str, Measurement]:
+        """Those of the measurements in which the result of an item depends on other items."""
+        protocols = {}
+        for name, protocol in self.protocols.items():
+            if protocol.calibration in ACROSS_ITEMS:
+                protocols[name] = protocol
+        return Run(self.evidence, protocols).measurements
 
     @property
     def unanswered(self) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from choicewise import evaluate
@@ -27,7 +27,8 @@ from choicewise.extensions.analyses.multiverse import multiverse
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
 from choicewise.page.embed import is_address, renderer_script
-from choicewise.page.item_views import Texts, index_items, item_detail, packed
+from choicewise.page.item_details import rounded
+from choicewise.page.item_views import details, index_items, packed, study_items
 from choicewise.page.overview import overviews, title
 from choicewise.page.reproduce import selectors
 from choicewise.page.sections import Steps, pair_data, steps, telling
@@ -42,7 +43,8 @@ from choicewise.running.front import climb
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import Damage
 from choicewise.util.jsonio import page_json as json_text
-from choicewise.util.text import percent
+from choicewise.util.text import percent, shown_line
+from choicewise.util.text import shown as shown_text
 from tests.helpers.commands import choicewise
 from tests.helpers.messages import Gist
 from tests.helpers.mmlu_data import write_mmlu
@@ -442,7 +444,7 @@ def test_bits_are_packed_from_the_highest(items: list[bool]) -> None:
     ] == items
 
 
-def test_several_items_are_explained_as_each_alone_with_the_tokens_after_null_contexts(
+def test_several_items_are_explained_as_each_alone(
     runs: list[Path],
 ) -> None:
     run = open_run(runs[0])
@@ -452,19 +454,85 @@ def test_several_items_are_explained_as_each_alone_with_the_tokens_after_null_co
     assert repr(explain_items(run, chosen)) == repr(explained)
     with pytest.raises(UsageError, match="has no item 'nowhere'"):
         explain_items(run, [ids[0], "nowhere"])
-    detail = item_detail([(0, explained[1])], list(run.protocols), Texts())
-    scored = [
-        each for asked in detail["runs"]["0"]["asked"] for each in asked["scored"] if "null" in each
-    ]
-    expected = [
-        each for asked in explained[1].asked for each in asked.scored if each.null is not None
-    ]
-    assert len(scored) == len(expected) > 0
-    assert all(each["tokens"] for each in scored)
-    sums = sorted(sum(logprob for _, logprob in each["tokens"]) for each in scored)
-    assert sums == pytest.approx(
-        sorted(each.total for each in expected if each.total is not None), rel=0.01
-    )
+
+
+def requests_of(batch: dict[str, Any], item: int, run: int) -> list[dict[str, Any]]:
+    """The requests of an item with rows of its columns, as the page's script makes them."""
+    answered = batch["items"][item]["runs"][str(run)]
+    columns = answered["scored"]
+    rows = []
+    for place, answer in enumerate(columns["answer"]):
+        row = {name: column[place] for name, column in columns.items()}
+        row["tokens"] = []
+        if answer is not None:
+            lines, logprobs = batch["answers"][answer]
+            row["tokens"] = [
+                (batch["lines"][line], logprob)
+                for line, logprob in zip(lines, logprobs, strict=True)
+            ]
+        rows.append(row)
+    requests = []
+    for asked in answered["asked"]:
+        requests.append(asked | {"scored": rows[: asked["scored"]]})
+        del rows[: asked["scored"]]
+    assert not rows
+    return requests
+
+
+def test_the_columns_of_items_in_full_hold_every_continuation(study: Study) -> None:
+    (items,) = study_items(study)
+    chosen = items.index.order[:3]
+    ids = [items.index.ids[place] for place in chosen]
+    ((places, read),) = details(study, items, chosen)
+    assert places == chosen
+    batch = read.data(ids)
+    first = read.data(ids[:1])
+    assert (len(first["items"]), len(batch["items"])) == (1, len(ids))
+    assert len(first["answers"]) < len(batch["answers"])
+    contexts, nulls = set(), 0
+    for number, run in enumerate(study.runs):
+        for item, explained in enumerate(explain_items(open_run(run.folder), ids)):
+            made = requests_of(batch, item, number)
+            for asked, shown in zip(explained.asked, made, strict=True):
+                assert asked.context is not None
+                text = "".join(batch["texts"][piece] for piece in shown["context"])
+                assert text == shown_text(asked.context)
+                contexts.add(text)
+                beside = [scored for group in asked.beside for scored in group]
+                for scored, row in zip(beside, shown["scored"], strict=True):
+                    assert row["total"] == digits(scored.total)
+                    tokens = [
+                        (shown_line(token.text), digits(token.logprob)) for token in scored.tokens
+                    ]
+                    assert row["tokens"] == tokens
+                    if scored.generated is None:
+                        assert row["choice"] == scored.choice
+                        assert batch["lines"][row["text"]] == shown_line(scored.continuation or "")
+                    if scored.null is not None:
+                        nulls += 1
+                        assert batch["lines"][row["null"]] == shown_line(scored.null)
+            decided = batch["items"][item]["runs"][str(number)]["decided"]
+            for decision, row in zip(explained.decided, decided, strict=True):
+                scores = decision.scores and list(map(digits, decision.scores))
+                tie = 2 if decision.tied else int(bool(decision.near_tie))
+                assert row[1:] == [decision.prediction, digits(decision.credit), tie, scores]
+    assert len(contexts) > len(chosen)
+    assert nulls
+
+
+def digits(value: float | None) -> float | None:
+    """A number in three digits."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.3g}")
+
+
+@settings(max_examples=50)
+@given(st.lists(st.none() | st.floats() | st.floats(-100, 100), max_size=5))
+@example([-0.4625, 1.005, 999.5, 0.0, -0.0625, 1e9])
+def test_columns_are_rounded_as_each_number(values: list[float | None]) -> None:
+    numbers = [None if value is None else float(value) for value in values]
+    assert rounded(numbers) == list(map(digits, numbers))
 
 
 def test_the_named_protocols_are_those_of_the_run() -> None:

@@ -23,7 +23,32 @@ const itemAt = async (listed, place, id) => {
   const part = listed.parts.find((each) => each.ids.includes(place));
   const kept = chunk ? await load(chunk.name) : part ? await fetchPart(part) : null;
   const item = kept?.items.find((each) => each.id === id);
-  return item ? { item, texts: kept.texts } : null;
+  return item ? { item, shared: kept } : null;
+};
+
+// The rows that `columns` are made of; texts, answers and contexts are kept once for all items.
+const continuationsOf = (columns, { texts, lines, answers }) => columns.choice.map((choice, place) => {
+  const value = (name) => columns[name]?.[place] ?? undefined;
+  const line = (name) => (value(name) === undefined ? undefined : lines[value(name)]);
+  const [tokens, logprobs] = answers[value("answer")] ?? [[], []];
+  return {
+    choice, text: line("text"), total: value("total"), part: value("part"), null: line("null"),
+    context: value("context")?.map((piece) => texts[piece]).join(""),
+    tokens: tokens.map((token, at) => [lines[token], logprobs[at]]),
+    value: value("value"), most: value("most"), before: value("before"), after: value("after"),
+    warnings: value("warnings")?.map((warning) => lines[warning]),
+  };
+});
+
+// Requests with the continuations after each, which follow one another in the columns.
+const requestsOf = (answered, shared) => {
+  const continuations = continuationsOf(answered.scored, shared);
+  let end = 0;
+  return answered.asked.map((asked) => ({
+    ...asked,
+    context: asked.context?.map((piece) => shared.texts[piece]).join("") ?? null,
+    scored: continuations.slice(end, end += asked.scored),
+  }));
 };
 
 // A score as a bar from the lowest to the highest of its row, with its number; `most`: it is an upper bound.
@@ -76,16 +101,16 @@ const tokensOf = (scored) => {
     el("td", { class: "number" }, bound(scored.most) + fixed(scored.total ?? scored.value)));
 };
 
-const prompt = (asked, texts, model) => {
+const prompt = (asked, model) => {
   const names = asked.protocols.map((place) => page.protocols[place]);
-  const context = asked.context ? asked.context.map((place) => texts[place]).join("") : null;
+  const context = asked.context;
   const inner = [asked.how, ...asked.notes].join(" · ");
   const own = asked.scored.filter((each) => each.null === undefined);
   const copy = () => {
     const choices = own.map((each) => JSON.stringify(sent(each.text)));
     return `import choicewise\n\nchoicewise.score(\n    ${JSON.stringify(model)},\n    ${JSON.stringify(sent(context))},\n    [${choices.join(", ")}],\n)`;
   };
-  const contexts = own.filter((each) => each.context).map((each) => each.context.map((place) => texts[place]).join(""));
+  const contexts = own.map((each) => each.context).filter(Boolean);
   return el("details", {},
     el("summary", {}, names.length > 2 ? `${names[0]} and ${names.length - 1} other scores of it` : names.join(", ")),
     el("p", { class: "small quiet" }, inner),
@@ -99,7 +124,7 @@ const prompt = (asked, texts, model) => {
 };
 
 // The item as elements; `run` is the one in view.
-const itemShown = (item, texts, run, place) => {
+const itemShown = ({ item, shared }, run, place) => {
   const answered = item.runs[place];
   const command = `choicewise explain ${run.command} --item ${item.command ?? item.id}`;
   const choices = item.choices.map((text, at) => el("li", { class: item.gold.includes(at) ? "right" : null },
@@ -118,7 +143,7 @@ const itemShown = (item, texts, run, place) => {
       decisions(item, answered.decided),
       el("h4", {}, "What was sent, and the tokens that were scored"),
       el("p", { class: "small quiet" }, "⏎ ends a line, ␣ is a space at an edge or beside another; a line | stands between tokens."),
-      ...answered.asked.map((asked) => prompt(asked, texts, run.model)),
+      ...requestsOf(answered, shared).map((asked) => prompt(asked, run.model)),
     ] : [el("p", {}, `${run.label} was not asked this item.`)]),
   ];
 };

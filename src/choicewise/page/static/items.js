@@ -99,7 +99,7 @@ const showItem = async (move) => {
   if (state.get("item") !== id) return;
   const missing = place < 0 ? `There is no item ${id} among those of ${run.label}.`
     : "This item is not in this page in full. It is shown by";
-  article.replaceChildren(...(known ? itemShown(known.item, known.texts, run, runInView())
+  article.replaceChildren(...(known ? itemShown(known, run, runInView())
     : [el("h3", {}, id), el("p", {}, missing, place < 0 ? "" : el("code", {}, ` choicewise explain ${run.command} --item ${id}`))]));
   if (move) {
     article.scrollIntoView({ block: "start" });

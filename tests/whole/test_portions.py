@@ -12,7 +12,7 @@ from choicewise.models.model import Model
 from choicewise.protocols.catalogue import resolve
 from choicewise.results import tables as portion
 from choicewise.results.evidence import DEFECTS, MASS, sensitivity_column
-from choicewise.results.tables import find_elsewhere, list_portions, places_of
+from choicewise.results.tables import SharedObservations, list_portions, places_of
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.portion import ObservedPortion
 from tests.helpers.hash_models import Failing
@@ -99,9 +99,10 @@ def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path
     run = run_of(data, tmp_path / "run", "mmlu/cloze")
     blocks = run.manifest.blocks
     portions = list_portions(run.folder, blocks, places_of(run.evidence.items))
-    elsewhere = find_elsewhere(run.folder, blocks, portions)
-    assert 0 < len(elsewhere) < len(run.tables.observations)
-    assert len(set(elsewhere["key"].to_pylist())) == len(elsewhere)
+    shared = SharedObservations(run.folder, blocks, portions)
+    rows = shared.of(shared.keys)
+    assert 0 < len(rows) < len(run.tables.observations)
+    assert sorted(rows["key"].to_pylist()) == sorted(shared.keys.to_pylist())
     assert sorted(np.concatenate([portion.items for portion in portions]).tolist()) == list(
         range(24)
     )

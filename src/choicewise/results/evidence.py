@@ -25,9 +25,9 @@ from choicewise.records import BlockRecord, Manifest
 from choicewise.requests.blocks import list_request_specs
 from choicewise.results.tables import (
     Portion,
+    SharedObservations,
     Subject,
     covering_portion,
-    find_elsewhere,
     item_batches,
     list_portions,
     named,
@@ -70,11 +70,13 @@ class Column(Generic[T_co]):
 
     It is an array whose last axis is the items or the rows; in tuples, dicts and Decisions several;
     or Lows, or None.  ``compute`` looks at one item at a time, so that it does not matter how a run
-    is divided.  Columns with the same name and axes are the same.
+    is divided.  ``of_texts``: True if it needs the texts of the requests, and nothing observed.
+    Columns with the same name and axes are the same.
     """
 
     name: str
     axes: tuple[Hashable, ...] = ()
+    of_texts: bool = field(default=False, kw_only=True, compare=False)
     compute: Callable[[ObservedPortion], T_co] = field(kw_only=True, compare=False, repr=False)
 
 
@@ -198,11 +200,10 @@ class RunEvidence:
             warn(f"{damage.path} {damage.reason}; left out: {where}; {advice}", stacklevel=2)
         return damages
 
-    def gather(self, wanted: Wanted, texts: bool = False) -> dict[str, Evidence]:
+    def gather(self, wanted: Wanted) -> dict[str, Evidence]:
         """Return the evidence under the prompts in ``wanted``, with the columns it names.
 
-        The run is read once for all columns that are not there yet.  ``texts``: for columns made of
-        texts alone.
+        The run is read once for all columns that are not there yet.
         """
         lacking: dict[str, list[Column[object]]] = {}
         for prompt, columns in wanted.items():
@@ -214,7 +215,7 @@ class RunEvidence:
             if absent:
                 lacking[prompt] = absent
         if lacking:
-            self._reduce(lacking, texts)
+            self._reduce(lacking)
         return {prompt: self._by_prompt[prompt] for prompt in wanted}
 
     def count_items(self, protocol: Protocol) -> tuple[int, int]:
@@ -252,15 +253,15 @@ class RunEvidence:
             else:
                 yield self._read(portion, texts, observed)
 
-    def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]], texts: bool) -> None:
+    def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]]) -> None:
         """Compute the ``lacking`` columns by prompt, and add them to the evidence."""
         chunks: dict[str, dict[Column[object], list[Any]]] = {}
         for prompt, columns in lacking.items():
             chunks[prompt] = {column: [] for column in (_ITEMS, *columns)}
+        of_texts = [column.of_texts for columns in lacking.values() for column in columns]
         no_items = RunTables(items=self.items.slice(0, 0), extra_options=self._extra_options)
-        for tables in self.portion_tables(texts, observed=not texts):
-            prompts = pc.unique(tables.requests["prompt"]).to_pylist()
-            for prompt in sorted(lacking.keys() & prompts):
+        for tables in self.portion_tables(any(of_texts), observed=not all(of_texts)):
+            for prompt in sorted(lacking.keys() & tables.request_rows.keys()):
                 _compute(chunks[prompt], ObservedPortion(tables, prompt))
             # Two portions in memory would be too many.
             del tables
@@ -282,20 +283,26 @@ class RunEvidence:
         left_out = () if texts else ("context",)
         requests = _rows(self.folder, portion, "requests", "item", items["item"], left_out)
         if not observed:
-            return RunTables(items=items, requests=requests, extra_options=self._extra_options)
-        spans = _rows(self.folder, portion, "spans", "item", items["item"], left_out)
+            return RunTables(
+                items=items,
+                requests=pa.concat_tables(requests),
+                extra_options=self._extra_options,
+            )
+        spans = pa.concat_tables(
+            _rows(self.folder, portion, "spans", "item", items["item"], left_out)
+        )
         keys = named(spans)
-        key_column = pa.chunked_array([keys])
-        observations = _rows(self.folder, portion, "observations", "key", key_column)
-        if len(self._elsewhere):
-            lacking = keys.filter(pc.invert(pc.is_in(keys, observations["key"])))
-            is_lacking = pc.is_in(self._elsewhere["key"], lacking)
-            observations = pa.concat_tables([observations, self._elsewhere.filter(is_lacking)])
+        observations = _rows(self.folder, portion, "observations", "key", pa.chunked_array([keys]))
+        for block, rows in zip(portion.blocks, observations, strict=False):
+            if block.name in portion.inside:
+                self._shared.keep(block, rows)
+        is_there = pc.is_in(keys, pa.concat_tables(observations)["key"])
+        observations.append(self._shared.of(keys.filter(pc.invert(is_there))))
         return RunTables(
             items=items,
-            requests=requests,
+            requests=pa.concat_tables(requests),
             spans=spans,
-            observations=observations.combine_chunks(),
+            observations=pa.concat_tables(observations).combine_chunks(),
             extra_options=self._extra_options,
         )
 
@@ -329,13 +336,13 @@ class RunEvidence:
         return list_portions(self.folder, self._blocks, self._subject_rows)
 
     @cached_property
-    def _elsewhere(self) -> pa.Table:
+    def _shared(self) -> SharedObservations:
         """Return the observations that portions need and that lie outside their blocks."""
         if self.only is None:
-            return find_elsewhere(self.folder, self._blocks, self._portions)
+            return SharedObservations(self.folder, self._blocks, self._portions)
         # Only the blocks around these items were checked.
         blocks = present_blocks(self.folder, self._blocks)
-        return find_elsewhere(self.folder, blocks, self._portions, checked=False)
+        return SharedObservations(self.folder, blocks, self._portions, checked=False)
 
     @cached_property
     def _alone(self) -> RunTables:
@@ -484,7 +491,7 @@ CONTENT_COLUMNS = ("context", "continuations", "options", "gold")
 
 def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
     """Read the texts under all ``prompts`` at once, so that no question reads them again."""
-    evidence.gather({prompt: [TEXTS] for prompt in prompts}, texts=True)
+    evidence.gather({prompt: [TEXTS] for prompt in prompts})
 
 
 def text_digests(portion: ObservedPortion) -> Digests:
@@ -500,7 +507,7 @@ Codes = npt.NDArray[np.int8]
 Digests = npt.NDArray[np.void]
 """16 bytes per item, [items]."""
 
-TEXTS = Column("texts", compute=text_digests)
+TEXTS = Column("texts", of_texts=True, compute=text_digests)
 
 TEXT_LOGLIKELIHOOD = Column(
     "text log-likelihood", compute=lambda portion: portion.generation().sums
@@ -721,8 +728,8 @@ def _rows(
     column: str,
     values: pa.ChunkedArray,
     left_out: Sequence[str] = (),
-) -> pa.Table:
-    """Read the rows of one table of a portion.
+) -> list[pa.Table]:
+    """Read the rows of one table of a portion, block by block; an empty table comes last.
 
     Of blocks that hold other items, too, only rows with one of ``values`` in ``column`` are read.
     """
@@ -734,9 +741,8 @@ def _rows(
         if block.name in portion.inside:
             tables.append(read_columns(path, SCHEMAS[name], schema.names))
             continue
+        batches = []
         for batch in read_batches(path, SCHEMAS[name], schema.names):
-            rows = batch.filter(pc.is_in(batch[column], wanted))
-            tables.append(pa.Table.from_batches([rows]))
-    if not tables:
-        return schema.empty_table()
-    return pa.concat_tables(tables)
+            batches.append(batch.filter(pc.is_in(batch[column], wanted)))
+        tables.append(pa.Table.from_batches(batches, schema))
+    return [*tables, schema.empty_table()]

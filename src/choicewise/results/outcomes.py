@@ -29,7 +29,13 @@ from choicewise.protocols.protocol import (
 )
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
-from choicewise.results.evidence import Column, Evidence, deciding_protocol, measured_columns
+from choicewise.results.evidence import (
+    TEXTS,
+    Column,
+    Evidence,
+    deciding_protocol,
+    measured_columns,
+)
 from choicewise.results.measurement import (
     Measurement,
     encoded_subjects,
@@ -637,7 +643,7 @@ def outcomes_of(run: Run) -> Outcomes:
 
 
 def read_together(run: Run, parts: Iterable[Protocols]) -> None:
-    """Read ``run`` once for the measurements and outcomes of all ``parts``."""
+    """Read ``run`` once for the measurements, outcomes and numbers of all ``parts``."""
     parts = list(parts)
     protocols: list[Protocol] = []
     for part in parts:
@@ -647,6 +653,8 @@ def read_together(run: Run, parts: Iterable[Protocols]) -> None:
         # Protocols of different parts are not compared with each other.
         for prompt, columns in _token_columns(_rivals(list(part.values()))).items():
             wanted[prompt].extend(columns)
+    for columns_of_prompt in wanted.values():
+        columns_of_prompt.append(TEXTS)
     run.evidence.gather(wanted)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 
 from choicewise.errors import StoreError
 from choicewise.records import ITEM_FILE, ITEMS, KEYS, OBSERVATIONS, SPANS, BlockRecord, Manifest
-from choicewise.scoring.observed import Integers
+from choicewise.scoring.observed import Integers, Mask
 from choicewise.store.tables import (
     block_file,
     check_items,
+    count_bytes,
     damaged_blocks,
     read_batches,
     read_columns,
@@ -30,32 +31,72 @@ from choicewise.store.tables import (
 )
 
 
-def find_elsewhere(
-    folder: Path, blocks: Sequence[BlockRecord], portions: Sequence[Portion], checked: bool = True
-) -> pa.Table:
-    """Return the observations of ``blocks`` that a portion needs and that lie outside its blocks.
+class SharedObservations:
+    """Hold the observations that portions need and that lie in blocks of other portions.
 
-    ``checked``: all blocks were checked before; if not, damaged ones are left out here.
+    A block that is read for its portion gives its rows (:meth:`keep`); the others are read when
+    they are needed.  ``keys``: of these observations, without duplicates.  ``checked``: all
+    ``blocks`` were checked before; if not, damaged ones are left out here.
     """
-    if all(len(portion.blocks) == len(blocks) for portion in portions):
-        return OBSERVATIONS.empty_table()
-    lacking = [_lacking_keys(folder, portion) for portion in portions]
-    keys = pc.unique(pa.concat_arrays(lacking))
-    if not len(keys):
-        return OBSERVATIONS.empty_table()
 
-    batches = []
-    for block in blocks:
-        # The keys alone are read first: most blocks have none of the observations.
-        path = block_file(folder, block, "observations")
-        block_keys = read_columns(path, OBSERVATIONS, ["key"])["key"]
-        if not pc.any(pc.is_in(block_keys, keys)).as_py():
-            continue
-        if not checked and damaged_blocks(folder, [block]):
-            continue
-        for batch in read_batches(path, OBSERVATIONS, OBSERVATIONS.names):
-            batches.append(batch.filter(pc.is_in(batch["key"], keys)))
-    return pa.Table.from_batches(batches, OBSERVATIONS)
+    def __init__(
+        self,
+        folder: Path,
+        blocks: Sequence[BlockRecord],
+        portions: Sequence[Portion],
+        checked: bool = True,
+    ) -> None:
+        self._folder = folder
+        self._rows: dict[str, pa.Table] = {}
+        # Blocks with some of the keys, in the order of the run, and marks of these keys.
+        self._blocks: dict[str, BlockRecord] = {}
+        self._held: dict[str, Mask] = {}
+        self.keys = pa.array([], pa.string())
+        if all(len(portion.blocks) == len(blocks) for portion in portions):
+            return
+        lacking = [_lacking_keys(folder, portion) for portion in portions]
+        self.keys = pc.unique(pa.concat_arrays(lacking))
+        for block in blocks:
+            # The keys alone are read first: most blocks have none of the observations.
+            path = block_file(folder, block, "observations")
+            block_keys = read_columns(path, OBSERVATIONS, ["key"])["key"].combine_chunks()
+            is_held = pc.is_in(self.keys, block_keys).to_numpy(zero_copy_only=False)
+            if not is_held.any():
+                continue
+            if checked or not damaged_blocks(folder, [block]):
+                self._blocks[block.name] = block
+                self._held[block.name] = is_held
+
+    def keep(self, block: BlockRecord, observations: pa.Table) -> None:
+        """Keep the rows that other portions need of all ``observations`` of ``block``."""
+        if block.name in self._blocks and block.name not in self._rows:
+            self._rows[block.name] = self._among(observations)
+
+    def of(self, keys: pa.Array) -> pa.Table:
+        """Return the observations with these ``keys``, in the order of the run's blocks."""
+        is_wanted = pc.is_in(self.keys, keys).to_numpy(zero_copy_only=False)
+        tables = [OBSERVATIONS.empty_table()]
+        for block in self._blocks.values():
+            if (is_wanted & self._held[block.name]).any():
+                rows = self._rows_of(block)
+                tables.append(rows.filter(pc.is_in(rows["key"], keys)))
+        return pa.concat_tables(tables)
+
+    def _rows_of(self, block: BlockRecord) -> pa.Table:
+        if block.name not in self._rows:
+            path = block_file(self._folder, block, "observations")
+            batches = []
+            for batch in read_batches(path, OBSERVATIONS, OBSERVATIONS.names):
+                batches.append(self._among(batch))
+            self._rows[block.name] = pa.Table.from_batches(batches, OBSERVATIONS)
+        return self._rows[block.name]
+
+    def _among(self, rows: _Rows) -> _Rows:
+        """Return the rows that have one of the keys."""
+        return rows.filter(pc.is_in(rows["key"], self.keys))
+
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def named(spans: pa.Table) -> pa.Array:
@@ -64,7 +105,7 @@ def named(spans: pa.Table) -> pa.Array:
     return pc.unique(pa.concat_arrays(columns)).drop_null()
 
 
-MOST = 64_000_000
+MOST = 96_000_000
 """Bytes that the spans and tokens of a portion take, roughly; a single block may have more."""
 
 
@@ -248,9 +289,6 @@ _SPAN_BYTES = 256
 _TOKEN_BYTES = 32
 """Bytes of a token laid out."""
 
-_MOST_OF_USUAL = 4
-"""Times of the usual bytes from which on the tables of a block are weighed by their real size."""
-
 
 def _covered_ranges(
     blocks: Sequence[BlockRecord],
@@ -269,16 +307,19 @@ def _covered_ranges(
 
 def _weight(folder: Path, block: BlockRecord) -> int:
     """Return how many bytes a block takes in memory, roughly."""
-    spans, span_bytes = read_metadata(block_file(folder, block, "spans"), SPANS)
-    path = block_file(folder, block, "observations")
-    observations, observed_bytes = read_metadata(path, OBSERVATIONS)
+    spans_path = block_file(folder, block, "spans")
+    observations_path = block_file(folder, block, "observations")
+    spans, most_of_spans = read_metadata(spans_path, SPANS)
+    observations, most_of_observations = read_metadata(observations_path, OBSERVATIONS)
     token_count = 0
     for number in range(observations.num_row_groups):
         token_count += observations.row_group(number).column(1).num_values
     row_count = spans.num_rows + observations.num_rows
     usual = _SPAN_BYTES * row_count + _TOKEN_BYTES * token_count
-    # A foreign run can hold texts of megabytes: then the size of the tables counts.
-    return max(usual, (span_bytes + observed_bytes) // _MOST_OF_USUAL)
+    if most_of_spans + most_of_observations <= usual:
+        return usual
+    # A foreign run can hold texts of megabytes, and repeat them: then they are counted.
+    return max(usual, count_bytes(spans_path) + count_bytes(observations_path))
 
 
 _ITEM_COLUMNS = ("split", "item", "subject", "choices", "gold")

@@ -48,23 +48,21 @@ class ObservedPortion:
     def __init__(self, tables: RunTables, prompt: str) -> None:
         self._tables = tables
         self._prompt = prompt
-        requests = tables.requests.filter(pc.equal(tables.requests["prompt"], prompt))
+        requests = _taken(tables.requests, tables.request_rows.get(prompt, _NO_ROWS))
         ids = requests["item"].combine_chunks()
         self.item_table = tables.items.filter(pc.is_in(tables.items["item"], ids))
-        self.requests = requests.take(pc.index_in(self.item_table["item"], ids))
+        self.requests = _taken(requests, pc.index_in(self.item_table["item"], ids).to_numpy())
         self.items: Integers = self.item_table["position"].to_numpy().astype(np.int64)
-        self.gold: list[list[int]] = self.item_table["gold"].to_pylist()
         extra = tables.extra_options.get(prompt, 0)
         self.item_offsets: Integers = offsets_of(self.item_table["choices"], extra)
         self._row_count = int(self.item_offsets[-1])
 
-        of_prompt = pc.equal(tables.spans["prompt"], prompt)
-        chosen = of_prompt.to_numpy()
-        self._spans = tables.spans.filter(of_prompt)
+        span_rows = tables.span_rows.get(prompt, _NO_ROWS)
+        self._spans = _taken(tables.spans, span_rows)
         item = pc.index_in(self._spans["item"], self.item_table["item"]).to_numpy()
         self._item = np.asarray(item, dtype=np.int64)
         self._choice = self._spans["choice"].to_numpy()
-        self._answers_of_keys = tables.answers[:, chosen]
+        self._answers_of_keys = tables.answers[:, span_rows]
         self._answers = self._answers_of_keys[0]
         self._scores: dict[tuple[str, str | None, str], Floats] = {}
 
@@ -236,6 +234,11 @@ class ObservedPortion:
         """
         rows = lacking(SCORES[name], self.continuations(), self._after_null(null))
         return np.nan_to_num(item_max(rows, self.item_offsets)).astype(np.int8)
+
+    @property
+    def gold(self) -> list[list[int]]:
+        """Return the right choices of every item, as a new list."""
+        return list(self.item_table["gold"].to_pylist())
 
     @cached_property
     def right(self) -> Mask:
@@ -461,6 +464,16 @@ class RunTables:
     latest: dict[tuple[str, str | None, int], Continuations] = field(default_factory=dict)
 
     @cached_property
+    def request_rows(self) -> dict[str, Integers]:
+        """Return the rows of the requests by their prompt, int64 [rows] each."""
+        return _rows_by_prompt(self.requests)
+
+    @cached_property
+    def span_rows(self) -> dict[str, Integers]:
+        """Return the rows of the spans by their prompt, int64 [rows] each."""
+        return _rows_by_prompt(self.spans)
+
+    @cached_property
     def answers(self) -> Integers:
         """Return the rows of the observations that the ``KEYS`` of each span name, [3, spans].
 
@@ -676,6 +689,33 @@ _ROUNDING = 1e-3
 
 _SENTINEL = -9999.0
 """The number that servers such as vLLM write for a log-probability that they don't have."""
+
+
+_NO_ROWS: Integers = np.array([], dtype=np.int64)
+
+_MOST_SLICES = 64
+"""Slices that a table is joined of; rows in further pieces are copied one by one."""
+
+
+def _rows_by_prompt(table: pa.Table) -> dict[str, Integers]:
+    """Return the rows of every prompt, int64 [rows] each, in the order of the table."""
+    prompts = table["prompt"].combine_chunks().dictionary_encode()
+    codes = prompts.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(prompts.dictionary)))
+    rows = np.split(order, ends[:-1])
+    return dict(zip(prompts.dictionary.to_pylist(), rows, strict=False))
+
+
+def _taken(table: pa.Table, rows: Integers) -> pa.Table:
+    """Return these rows of ``table``, which are not copied if they lie next to each other."""
+    if not len(rows):
+        return table.slice(0, 0)
+    ends = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(ends) >= _MOST_SLICES:
+        return table.take(pa.array(rows))
+    slices = [table.slice(part[0], len(part)) for part in np.split(rows, ends)]
+    return pa.concat_tables(slices)
 
 
 def _written(row: Mapping[str, Any], has_tokens: bool, is_short: bool) -> Written | str | None:

@@ -205,8 +205,16 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str]) -> pa.Ta
     Raises StoreError if the file is gone or has another schema.
     """
     with _opened(path, schema, columns) as (file, _):
-        table = file.read(columns=_present(file, columns), use_threads=False)
-    return _completed(table, _selected(schema, columns))
+        present = _present(file, columns)
+        lists = [name for name in present if pa.types.is_list(schema.field(name).type)]
+        flat = [name for name in present if name not in lists]
+        table = file.read(columns=flat, use_threads=False)
+        # Arrow keeps what it needs to read a list until all columns are read, which is as much
+        # memory again: so they are read one after the other.
+        for name in lists:
+            values = file.read(columns=[name], use_threads=False)
+            table = table.append_column(schema.field(name), values[name])
+    return _completed(table.select(present), _selected(schema, columns))
 
 
 _BATCH = 16_384
@@ -229,6 +237,12 @@ def read_metadata(path: Path, schema: pa.Schema) -> tuple[pq.FileMetaData, int]:
     """
     with _opened(path, schema, whole=False) as (file, size):
         return file.metadata, size
+
+
+def count_bytes(path: Path) -> int:
+    """Return how many bytes of memory the table at ``path`` takes, which was checked before."""
+    with open_file(path, TABLE) as content:
+        return unpacked(content, counted=True)
 
 
 def block_file(run: Path, block: BlockRecord, table: str) -> Path:

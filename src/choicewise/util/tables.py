@@ -96,11 +96,13 @@ def unpacked(
     columns: Sequence[str] | None = None,
     whole: bool = True,
     at_once: int | None = None,
+    counted: bool = False,
 ) -> int:
     """Return the most bytes that the ``columns`` (None: all) of a Parquet ``file`` take in memory.
 
     Raises Refused if that is too much, of the file if it is read as a ``whole``, else of one row
     group, and if the file is damaged.  ``at_once``: the bytes that it may take, by default AT_ONCE.
+    ``counted``: texts that repeat are counted in any case, not only if they may be too much.
     """
     footer, file_size = _tail(file)
     if at_once is None:
@@ -121,7 +123,7 @@ def unpacked(
         room = limit - before
         taken = sum(size.sure + size.referred + size.fronted for _, size in group)
         # Counting the texts takes time, so it is done only if the bound is too much.
-        if taken > room or total + taken > IN_ALL:
+        if counted or taken > room or total + taken > IN_ALL:
             taken = _counted(file, number, group, room)
         total += taken
         if taken > room:

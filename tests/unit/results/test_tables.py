@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(
     blocks, places = run.manifest.blocks, tables.places_of(run.evidence.items)
     (whole,) = tables.list_portions(run.folder, blocks, places)
     assert (whole.items.tolist(), whole.blocks) == (list(range(12)), blocks)
-    assert len(tables.find_elsewhere(run.folder, blocks, [whole])) == 0
+    assert len(tables.SharedObservations(run.folder, blocks, [whole]).keys) == 0
     monkeypatch.setattr(tables, "MOST", 1)
     portions = tables.list_portions(run.folder, blocks, places)
     assert [len(portion.blocks) for portion in portions] == [1] * len(blocks)
@@ -107,7 +108,17 @@ def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(
             *read_blocks(run.folder, [block], "observations")["key"].to_pylist(),
         }
     assert lacking
-    assert set(tables.find_elsewhere(run.folder, blocks, portions)["key"].to_pylist()) == lacking
+    shared = tables.SharedObservations(run.folder, blocks, portions)
+    assert set(shared.keys.to_pylist()) == lacking
+    # Whichever blocks were read before, their rows come in the order of the run.
+    expected = read_blocks(run.folder, blocks, "observations")
+    expected = expected.filter(pc.is_in(expected["key"], shared.keys))
+    for block in reversed(blocks[1:]):
+        shared.keep(block, read_blocks(run.folder, [block], "observations"))
+        assert shared.of(shared.keys) == expected
+    for key in lacking:
+        wanted = pa.array([key, "no such key"])
+        assert shared.of(wanted) == expected.filter(pc.is_in(expected["key"], wanted))
 
 
 def test_items_are_read_without_their_texts_by_name_and_by_place(study: Study) -> None:

@@ -51,6 +51,10 @@ def test_the_memory_of_a_table_is_known_before_it_is_read(monkeypatch: pytest.Mo
     )  # though the file has a hundredth of that
     assert 8 * 3000 <= unpacked(file, ["number"]) <= 3 * 8 * 3000
     assert unpacked(file, []) == 0
+    # Every text is counted as the longest one, unless they are counted one by one.
+    uneven = pa.table({"text": ["x" * 9000, *["y"] * 999]})
+    repeated = written(uneven)
+    assert unpacked(repeated) > 9_000_000 > 30_000 > unpacked(repeated, counted=True) > 9999
     monkeypatch.setattr(module, "AT_ONCE", TABLE.nbytes * 3 // 4)
     with pytest.raises(Refused, match=r"[\d,]+ bytes of memory; .* 2,0\d\d,000"):
         unpacked(file)

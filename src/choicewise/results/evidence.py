@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -247,11 +247,11 @@ class RunEvidence:
         ``texts``: with contexts, which are longer than everything else together.  ``observed``:
         with what was observed.
         """
-        for portion in self._portions:
+        for number in range(len(self._portions)):
             if self.only is not None:
                 yield self._alone
             else:
-                yield self._read(portion, texts, observed)
+                yield self._read(number, texts, observed)
 
     def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]]) -> None:
         """Compute the ``lacking`` columns by prompt, and add them to the evidence."""
@@ -265,6 +265,8 @@ class RunEvidence:
                 _compute(chunks[prompt], ObservedPortion(tables, prompt))
             # Two portions in memory would be too many.
             del tables
+        # Arrow would keep the memory of the portions, and the columns need more of their own.
+        pa.default_memory_pool().release_unused()
         for prompt, chunks_of_prompt in chunks.items():
             if not chunks_of_prompt[_ITEMS]:
                 _compute(chunks_of_prompt, ObservedPortion(no_items, prompt))
@@ -277,34 +279,32 @@ class RunEvidence:
                 # Popped, so that only one column is in memory both in parts and as a whole.
                 evidence.columns[column] = _joined(chunks_of_prompt.pop(column))
 
-    def _read(self, portion: Portion, texts: bool, observed: bool = True) -> RunTables:
-        """Read the tables of a ``portion`` whose files were checked before."""
+    def _read(self, number: int, texts: bool, observed: bool = True) -> RunTables:
+        """Read the tables of the portion of that ``number``, whose files were checked before."""
+        portion = self._portions[number]
         items = self.items.take(pa.array(portion.items))
+        item_column = items["item"].combine_chunks()
         left_out = () if texts else ("context",)
-        requests = _rows(self.folder, portion, "requests", "item", items["item"], left_out)
-        if not observed:
-            return RunTables(
-                items=items,
-                requests=pa.concat_tables(requests),
-                extra_options=self._extra_options,
-            )
-        spans = pa.concat_tables(
-            _rows(self.folder, portion, "spans", "item", items["item"], left_out)
+        requests = _rows(self.folder, portion, "requests", "item", item_column, left_out)
+        tables = RunTables(
+            items=items,
+            requests=pa.concat_tables(requests),
+            extra_options=self._extra_options,
         )
-        keys = named(spans)
-        observations = _rows(self.folder, portion, "observations", "key", pa.chunked_array([keys]))
+        if not observed:
+            return tables
+        spans = _rows(self.folder, portion, "spans", "item", item_column, left_out)
+        all_spans = pa.concat_tables(spans)
+        keys = pa.array([], pa.string())
+        if len(portion.inside) < len(portion.blocks):
+            keys = named(all_spans)
+        observations = _rows(self.folder, portion, "observations", "key", keys)
         for block, rows in zip(portion.blocks, observations, strict=False):
             if block.name in portion.inside:
                 self._shared.keep(block, rows)
-        is_there = pc.is_in(keys, pa.concat_tables(observations)["key"])
-        observations.append(self._shared.of(keys.filter(pc.invert(is_there))))
-        return RunTables(
-            items=items,
-            requests=pa.concat_tables(requests),
-            spans=spans,
-            observations=pa.concat_tables(observations).combine_chunks(),
-            extra_options=self._extra_options,
-        )
+        observations.append(self._shared.of(number))
+        all_observations = pa.concat_tables(observations).combine_chunks()
+        return replace(tables, spans=all_spans, observations=all_observations)
 
     @cached_property
     def _extra_options(self) -> Mapping[str, int]:
@@ -347,7 +347,7 @@ class RunEvidence:
     @cached_property
     def _alone(self) -> RunTables:
         """Return all tables of these items alone, with observations and texts."""
-        return self._read(self._portions[0], texts=True)
+        return self._read(0, texts=True)
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
         return covering_portion(blocks, self._subject_rows, self.only or ())
@@ -726,7 +726,7 @@ def _rows(
     portion: Portion,
     name: str,
     column: str,
-    values: pa.ChunkedArray,
+    values: pa.Array,
     left_out: Sequence[str] = (),
 ) -> list[pa.Table]:
     """Read the rows of one table of a portion, block by block; an empty table comes last.
@@ -734,7 +734,6 @@ def _rows(
     Of blocks that hold other items, too, only rows with one of ``values`` in ``column`` are read.
     """
     schema = pa.schema([field for field in SCHEMAS[name] if field.name not in left_out])
-    wanted = values.combine_chunks()
     tables = []
     for block in portion.blocks:
         path = block_file(folder, block, name)
@@ -743,6 +742,6 @@ def _rows(
             continue
         batches = []
         for batch in read_batches(path, SCHEMAS[name], schema.names):
-            batches.append(batch.filter(pc.is_in(batch[column], wanted)))
+            batches.append(batch.filter(pc.is_in(batch[column], values)))
         tables.append(pa.Table.from_batches(batches, schema))
     return [*tables, schema.empty_table()]

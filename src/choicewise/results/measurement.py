@@ -62,6 +62,7 @@ from choicewise.scoring.intervals import (
     clustered_error,
     credit_range,
     effective_size,
+    group_means,
     number,
     stratified,
     variance_of_means,
@@ -302,23 +303,24 @@ class Measurement:
         """Return the predicted choice of every item, int64 [items]; -1 for none."""
         return self.decisions.prediction
 
-    def values(
-        self, aggregation: str | None = None, decisions: Decisions | None = None
-    ) -> dict[str, Value]:
-        """Return the value of each group under the protocol's or another ``aggregation``.
-
-        ``decisions``: in place of the measurement's.
-        """
+    def values(self, aggregation: str | None = None) -> dict[str, Value]:
+        """Return the value of each group under the protocol's or another ``aggregation``."""
         name = aggregation or self.protocol.aggregation
-        # Bits per byte and calibration errors are of all items together, no mean over items.
-        if self.judged is None or not (self.metric.pooled or self.judged.bytes is not None):
-            return self._means(decisions or self.decisions, name)
+        if self.judged is None or not self._is_pooled:
+            return self._means(name)
         groups = self.groups(name)
         numbers = {}
         for group in dict.fromkeys(groups.tolist()):
             value = pooled(self.protocol.metric, self.judged, np.asarray(groups == group))
             numbers[group] = number(value, self.metric)
         return numbers
+
+    @property
+    def _is_pooled(self) -> bool:
+        """Check if values are of all items together, as bits per byte and calibration errors."""
+        if self.judged is None:
+            return False
+        return self.metric.pooled or self.judged.bytes is not None
 
     def groups(self, aggregation: str | None = None) -> npt.NDArray[np.object_]:
         """Return the group of every item under the protocol's or another ``aggregation``."""
@@ -349,17 +351,17 @@ class Measurement:
         has_no_bounds = np.where(self.decisions.missing, np.nan, np.isnan(low))
         # A bound may be infinite, and then has no error.
         with np.errstate(invalid="ignore"):
-            lows = self.values(aggregation, replace(self.decisions, credit=low))
-            highs = self.values(aggregation, replace(self.decisions, credit=high))
-            unknown = self.values(aggregation, replace(self.decisions, credit=has_no_bounds))
+            lows = self._group_values(low, aggregation)
+            highs = self._group_values(high, aggregation)
+            unknown = self._group_values(has_no_bounds, aggregation)
         extremes = {}
-        for group, value in self.values(aggregation).items():
-            if unknown[group].value > 0:
+        for group, value in self._group_values(self.decisions.credit, aggregation).items():
+            if unknown[group] > 0:
                 extremes[group] = (math.nan, math.nan)
                 continue
             # Undecided items can move both bounds to one side of the value.
-            lowest = float(np.fmin(lows[group].value, value.value))
-            highest = float(np.fmax(highs[group].value, value.value))
+            lowest = float(np.fmin(lows[group], value))
+            highest = float(np.fmax(highs[group], value))
             extremes[group] = (lowest, highest)
         return extremes
 
@@ -381,9 +383,7 @@ class Measurement:
         NaN if no item is scored.
         """
         expected = np.where(self.decisions.missing, np.nan, self.guesses)
-        guessed = replace(self.decisions, credit=expected)
-        means = self._means(guessed, aggregation or self.protocol.aggregation)
-        return {group: mean.value for group, mean in means.items()}
+        return self._group_means(expected, aggregation)
 
     @cached_property
     def guesses(self) -> Floats:
@@ -562,11 +562,29 @@ class Measurement:
             self.low_scores,
         )
 
-    def _means(self, decisions: Decisions, aggregation: str) -> dict[str, Value]:
+    def _means(self, aggregation: str) -> dict[str, Value]:
         means = AGGREGATIONS[aggregation](
-            decisions, self.evidence.subjects, self.categories, self.metric.counted
+            self.decisions, self.evidence.subjects, self.categories, self.metric.counted
         )
         return {group: number(mean, self.metric) for group, mean in means.items()}
+
+    def _group_values(self, credit: Floats, aggregation: str | None) -> dict[str, float]:
+        """Return the value of each group if its items had this ``credit``, float64 [items]."""
+        if self._is_pooled:
+            return {group: value.value for group, value in self.values(aggregation).items()}
+        return self._group_means(credit, aggregation)
+
+    def _group_means(self, credit: Floats, aggregation: str | None) -> dict[str, float]:
+        means = group_means(
+            aggregation or self.protocol.aggregation,
+            credit,
+            self.evidence.subjects,
+            self.categories,
+        )
+        if not self.metric.exponential:
+            return means
+        with np.errstate(over="ignore"):
+            return {group: float(np.exp(-mean)) for group, mean in means.items()}
 
 
 def measure(

@@ -49,6 +49,7 @@ from choicewise.store.tables import (
     damage,
     damaged_blocks,
     file_record,
+    make_table,
     read_listed,
 )
 from choicewise.util.files import locked, new_file
@@ -366,21 +367,25 @@ def _read_statistics(text: bytes) -> dict[str, Any]:
 
 
 def _table(run: Run, summary: Summary) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+    rows = []
     items: Integers | None = None
     for outcome in summary.outcomes.outcomes:
         items_before = items
         items = run.measurements[outcome.name].evidence.items
         is_repeated = items_before is not None and np.array_equal(items, items_before)
-        columns["protocol"].append(outcome.name)
-        columns["selection"].append(outcome.selection)
-        columns["rows"].append(json.dumps([asdict(row) for row in summary.rows_of(outcome.name)]))
-        columns["items"].append(None if is_repeated else items)
-        columns["values"].append(outcome.values)
-        columns["codes"].append(outcome.codes)
-        columns["predicted"].append(outcome.predicted)
-        columns["first"].append(outcome.first)
-    return pa.table(columns, schema=_SCHEMA)
+        rows.append(
+            (
+                outcome.name,
+                outcome.selection,
+                json.dumps([asdict(row) for row in summary.rows_of(outcome.name)]),
+                None if is_repeated else items,
+                outcome.values,
+                outcome.codes,
+                outcome.predicted,
+                outcome.first,
+            )
+        )
+    return make_table(_SCHEMA, rows)
 
 
 def _read_table(table: pa.Table, folder: Path, manifest: Manifest) -> Summary:

@@ -32,11 +32,11 @@ from choicewise.store.tables import (
 
 
 class SharedObservations:
-    """Hold the observations that portions need and that lie in blocks of other portions.
+    """Hold the observations that ``portions`` need and that lie in blocks of other portions.
 
     A block that is read for its portion gives its rows (:meth:`keep`); the others are read when
-    they are needed.  ``keys``: of these observations, without duplicates.  ``checked``: all
-    ``blocks`` were checked before; if not, damaged ones are left out here.
+    they are needed.  ``checked``: all ``blocks`` were checked before; if not, damaged ones are left
+    out here.
     """
 
     def __init__(
@@ -48,36 +48,39 @@ class SharedObservations:
     ) -> None:
         self._folder = folder
         self._rows: dict[str, pa.Table] = {}
-        # Blocks with some of the keys, in the order of the run, and marks of these keys.
+        # Blocks with some of the observations, in the order of the run, and marks of their keys.
         self._blocks: dict[str, BlockRecord] = {}
         self._held: dict[str, Mask] = {}
-        self.keys = pa.array([], pa.string())
+        self._lacking = [pa.array([], pa.string())] * len(portions)
+        self._keys = pa.array([], pa.string())
         if all(len(portion.blocks) == len(blocks) for portion in portions):
             return
-        lacking = [_lacking_keys(folder, portion) for portion in portions]
-        self.keys = pc.unique(pa.concat_arrays(lacking))
+        self._lacking = [_lacking_keys(folder, portion) for portion in portions]
+        self._keys = pc.unique(pa.concat_arrays(self._lacking))
         for block in blocks:
             # The keys alone are read first: most blocks have none of the observations.
             path = block_file(folder, block, "observations")
-            block_keys = read_columns(path, OBSERVATIONS, ["key"])["key"].combine_chunks()
-            is_held = pc.is_in(self.keys, block_keys).to_numpy(zero_copy_only=False)
-            if not is_held.any():
+            block_keys = read_columns(path, OBSERVATIONS, ["key"])["key"]
+            indices = pc.drop_null(pc.index_in(block_keys, self._keys))
+            if not len(indices):
                 continue
             if checked or not damaged_blocks(folder, [block]):
                 self._blocks[block.name] = block
-                self._held[block.name] = is_held
+                self._held[block.name] = np.zeros(len(self._keys), dtype=np.bool_)
+                self._held[block.name][indices.to_numpy()] = True
 
     def keep(self, block: BlockRecord, observations: pa.Table) -> None:
         """Keep the rows that other portions need of all ``observations`` of ``block``."""
         if block.name in self._blocks and block.name not in self._rows:
             self._rows[block.name] = self._among(observations)
 
-    def of(self, keys: pa.Array) -> pa.Table:
-        """Return the observations with these ``keys``, in the order of the run's blocks."""
-        is_wanted = pc.is_in(self.keys, keys).to_numpy(zero_copy_only=False)
+    def of(self, number: int) -> pa.Table:
+        """Return what the portion of that ``number`` lacks, in the order of the run's blocks."""
+        keys = self._lacking[number]
+        indices = pc.index_in(keys, self._keys).to_numpy()
         tables = [OBSERVATIONS.empty_table()]
         for block in self._blocks.values():
-            if (is_wanted & self._held[block.name]).any():
+            if self._held[block.name][indices].any():
                 rows = self._rows_of(block)
                 tables.append(rows.filter(pc.is_in(rows["key"], keys)))
         return pa.concat_tables(tables)
@@ -92,8 +95,8 @@ class SharedObservations:
         return self._rows[block.name]
 
     def _among(self, rows: _Rows) -> _Rows:
-        """Return the rows that have one of the keys."""
-        return rows.filter(pc.is_in(rows["key"], self.keys))
+        """Return the rows of observations that a portion lacks."""
+        return rows.filter(pc.is_in(rows["key"], self._keys))
 
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
@@ -101,8 +104,11 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 def named(spans: pa.Table) -> pa.Array:
     """Return the keys of the observations of ``spans``, without duplicates."""
-    columns = [spans[name].combine_chunks() for name in KEYS]
-    return pc.unique(pa.concat_arrays(columns)).drop_null()
+    return pc.unique(_keys_of(spans))
+
+
+def _keys_of(spans: pa.Table) -> pa.Array:
+    return pc.drop_null(pa.concat_arrays([spans[name].combine_chunks() for name in KEYS]))
 
 
 MOST = 96_000_000
@@ -278,9 +284,9 @@ def _lacking_keys(folder: Path, portion: Portion) -> pa.Array:
         spans.append(read_columns(block_file(folder, block, "spans"), SPANS, KEYS))
         path = block_file(folder, block, "observations")
         observations.append(read_columns(path, OBSERVATIONS, ["key"]))
-    keys = named(pa.concat_tables(spans))
-    is_inside = pc.is_in(keys, pa.concat_tables(observations)["key"])
-    return keys.filter(pc.invert(is_inside))
+    inside = pa.concat_tables(observations)["key"].combine_chunks()
+    keys = _keys_of(pa.concat_tables(spans))
+    return pc.unique(keys.filter(pc.invert(pc.is_in(keys, inside))))
 
 
 _SPAN_BYTES = 256
@@ -288,6 +294,10 @@ _SPAN_BYTES = 256
 
 _TOKEN_BYTES = 32
 """Bytes of a token laid out."""
+
+
+_MOST_OF_USUAL = 4
+"""Times of the usual bytes that a table may take before its texts are counted."""
 
 
 def _covered_ranges(
@@ -316,10 +326,13 @@ def _weight(folder: Path, block: BlockRecord) -> int:
         token_count += observations.row_group(number).column(1).num_values
     row_count = spans.num_rows + observations.num_rows
     usual = _SPAN_BYTES * row_count + _TOKEN_BYTES * token_count
-    if most_of_spans + most_of_observations <= usual:
-        return usual
-    # A foreign run can hold texts of megabytes, and repeat them: then they are counted.
-    return max(usual, count_bytes(spans_path) + count_bytes(observations_path))
+    counted = 0
+    # A foreign run can hold texts of megabytes, and repeat them.
+    if most_of_spans > _MOST_OF_USUAL * usual:
+        counted += count_bytes(spans_path)
+    if most_of_observations > _MOST_OF_USUAL * usual:
+        counted += count_bytes(observations_path)
+    return max(usual, counted)
 
 
 _ITEM_COLUMNS = ("split", "item", "subject", "choices", "gold")

@@ -21,6 +21,7 @@ from choicewise.scoring.observed import (
     item_any,
     item_max,
     item_sum,
+    mean_of_present,
     row_of,
 )
 
@@ -488,16 +489,42 @@ def by_group(decisions: Decisions, groups: Sequence[str], counted: bool = True) 
 
     ``groups`` names each item's group.
     """
+    values = {}
+    for name, items in _items_by(groups).items():
+        values[name] = _mean_of(decisions.credit[items], decisions.tied[items], counted)
+    return values
+
+
+def _items_by(groups: Sequence[str]) -> dict[str, Integers]:
+    """Return the items of every group, in order of first appearance."""
     number_of = {name: number for number, name in enumerate(dict.fromkeys(groups))}
     numbers = np.array([number_of[name] for name in groups], dtype=np.int64)
     sorted_by_group = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=len(number_of)))[:-1]
-    items_of_groups = np.split(sorted_by_group, ends)
-    values = {}
-    for name, number in number_of.items():
-        items = items_of_groups[number]
-        values[name] = _mean_of(decisions.credit[items], decisions.tied[items], counted)
-    return values
+    return dict(zip(number_of, np.split(sorted_by_group, ends), strict=False))
+
+
+def group_means(
+    aggregation: str, credit: Floats, subjects: Sequence[str], categories: Categories
+) -> dict[str, float]:
+    """Return the mean ``credit`` [items] of every row of an ``aggregation``, by its name.
+
+    They are the values of :data:`AGGREGATIONS`, without what their errors and intervals take.
+    """
+    if GROUPS[aggregation] is not _all:
+        group_of = {name: GROUPS[aggregation](name, categories) for name in set(subjects)}
+        items_by_group = _items_by([group_of[name] for name in subjects])
+        return {name: mean_of_present(credit[items]) for name, items in items_by_group.items()}
+    if aggregation != "macro":
+        return {"all": mean_of_present(credit)}
+    means = []
+    for items in _items_by(subjects).values():
+        of_subject = credit[items]
+        if not np.isnan(of_subject).all():
+            means.append(mean_of_present(of_subject))
+    if not means:
+        return {"all": math.nan}
+    return {"all": math.fsum(means) / len(means)}
 
 
 def number(value: Value, metric: Metric) -> Value:

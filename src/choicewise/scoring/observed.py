@@ -211,7 +211,10 @@ def reduce_rows(ufunc: np.ufunc, values: npt.ArrayLike, offsets: Integers) -> Fl
     if filled.any():
         # reduceat misreads empty rows, but they hold no values: a filled row ends where the next
         # filled one starts.
-        numbers = np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values)
+        # The greatest and the least are the same in any type, and quicker in a smaller one.
+        if ufunc not in (np.maximum, np.minimum):
+            numbers = numbers.astype(np.float64, copy=False)
         with np.errstate(invalid="ignore"):
             reduced[filled] = ufunc.reduceat(numbers, starts[filled])
     return reduced

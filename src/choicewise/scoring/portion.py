@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -526,7 +525,7 @@ class RunTables:
 
         Log-probabilities count, and the totals of observations without any.
         """
-        logprobs = self._flat["logprobs"].astype(np.float64)
+        logprobs = self._flat["logprobs"]
         highest = np.nan_to_num(reduce_rows(np.maximum, logprobs, self.offsets), nan=-1.0)
         highest_total = np.nan_to_num(self.totals, nan=-1.0)
         positive = (highest > _ROUNDING) | (highest_total > _ROUNDING)
@@ -641,13 +640,9 @@ def row_bytes(column: pa.ChunkedArray) -> pa.Array:
 
 def row_digests(*rows: pa.Array) -> npt.NDArray[np.void]:
     """Return a digest per item of the bytes that all ``rows`` have of it, [items] of 16 bytes."""
-    joined = _joined_rows(*rows)
-    _, offsets, buffer = joined.buffers()
-    data = memoryview(buffer or b"")
     digests = []
-    for start, stop in pairwise(np.frombuffer(offsets, np.int64)[: len(joined) + 1].tolist()):
-        digest = hashlib.blake2b(data[start:stop], digest_size=_DIGEST.itemsize)
-        digests.append(digest.digest())
+    for content in _joined_rows(*rows).to_pylist():
+        digests.append(hashlib.blake2b(content, digest_size=_DIGEST.itemsize).digest())
     return np.frombuffer(b"".join(digests), dtype=_DIGEST)
 
 

@@ -342,11 +342,8 @@ def chars(observed: Continuations) -> Floats:
 
 def _measured(observed: Continuations, length: Callable[[str], int]) -> Floats:
     """Return the ``length`` of every text, float64 [rows]; NaN if the text was not recorded."""
-    lengths = np.full(len(observed.text), np.nan)
-    for row, text in enumerate(observed.text):
-        if text is not None:
-            lengths[row] = length(text)
-    return lengths
+    lengths = [np.nan if text is None else length(text) for text in observed.text]
+    return np.array(lengths, dtype=np.float64)
 
 
 def arithmetic_mean(observed: Continuations) -> Floats:

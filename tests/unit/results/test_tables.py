@@ -94,31 +94,23 @@ def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(
     blocks, places = run.manifest.blocks, tables.places_of(run.evidence.items)
     (whole,) = tables.list_portions(run.folder, blocks, places)
     assert (whole.items.tolist(), whole.blocks) == (list(range(12)), blocks)
-    assert len(tables.SharedObservations(run.folder, blocks, [whole]).keys) == 0
+    assert len(tables.SharedObservations(run.folder, blocks, [whole]).of(0)) == 0
     monkeypatch.setattr(tables, "MOST", 1)
     portions = tables.list_portions(run.folder, blocks, places)
     assert [len(portion.blocks) for portion in portions] == [1] * len(blocks)
     assert np.concatenate([portion.items for portion in portions]).tolist() == list(range(12))
     assert all(portion.inside == {portion.blocks[0].name} for portion in portions)
-    lacking = set()
-    for block in blocks:
-        asked = tables.named(read_blocks(run.folder, [block], "spans").select(KEYS)).to_pylist()
-        lacking |= {*asked} - {
-            None,
-            *read_blocks(run.folder, [block], "observations")["key"].to_pylist(),
-        }
-    assert lacking
+    observations = read_blocks(run.folder, blocks, "observations")
     shared = tables.SharedObservations(run.folder, blocks, portions)
-    assert set(shared.keys.to_pylist()) == lacking
     # Whichever blocks were read before, their rows come in the order of the run.
-    expected = read_blocks(run.folder, blocks, "observations")
-    expected = expected.filter(pc.is_in(expected["key"], shared.keys))
-    for block in reversed(blocks[1:]):
-        shared.keep(block, read_blocks(run.folder, [block], "observations"))
-        assert shared.of(shared.keys) == expected
-    for key in lacking:
-        wanted = pa.array([key, "no such key"])
-        assert shared.of(wanted) == expected.filter(pc.is_in(expected["key"], wanted))
+    for number, block in reversed(list(enumerate(blocks))):
+        named = tables.named(read_blocks(run.folder, [block], "spans").select(KEYS))
+        inside = read_blocks(run.folder, [block], "observations")
+        lacking = set(named.to_pylist()) - set(inside["key"].to_pylist())
+        is_lacking = pc.is_in(observations["key"], pa.array(lacking, pa.string()))
+        assert shared.of(number) == observations.filter(is_lacking)
+        shared.keep(block, inside)
+    assert sum(len(shared.of(number)) for number in range(len(blocks))) > 0
 
 
 def test_items_are_read_without_their_texts_by_name_and_by_place(study: Study) -> None:

@@ -17,7 +17,16 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.outcomes import aligned, influence, influence_error
 from choicewise.scoring.decide import Decisions
-from choicewise.scoring.intervals import AGGREGATIONS, GROUPS, Value, by_group, macro, micro, wilson
+from choicewise.scoring.intervals import (
+    AGGREGATIONS,
+    GROUPS,
+    Value,
+    by_group,
+    group_means,
+    macro,
+    micro,
+    wilson,
+)
 from choicewise.scoring.significance import paired_difference
 from tests.helpers.mmlu_data import write_mmlu
 from tests.helpers.outcomes import outcome
@@ -93,6 +102,18 @@ def test_by_group_keeps_the_order_of_first_appearance() -> None:
     assert list(values) == ["b", "a", "c"]
     assert [value.value for value in values.values()][:2] == [1.0, 0.0]
     assert (values["c"].n, values["c"].missing) == (0, 1)
+
+
+@given(items=CREDITS, aggregation=st.sampled_from(sorted(AGGREGATIONS)))
+def test_the_means_of_groups_are_those_of_their_rows(
+    items: list[tuple[float, bool, str]], aggregation: str
+) -> None:
+    names = {"law": "business_ethics", "art": "astronomy", "sea": "sea"}
+    subjects = [names[row[2]] for row in items]
+    decided = decisions([row[0] for row in items])
+    rows = AGGREGATIONS[aggregation](decided, subjects, MMLU)
+    means = group_means(aggregation, decided.credit, subjects, MMLU)
+    np.testing.assert_equal(means, {name: row.value for name, row in rows.items()})
 
 
 def test_the_tables_of_subjects_partition_mmlu(shared_data: Path) -> None:

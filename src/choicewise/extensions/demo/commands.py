@@ -55,26 +55,31 @@ def demo(
             _evaluate(load_model(str(folder)), BENCHMARK, protocols, job, out / folder.name)
         )
     summaries = [keep_summary(run) for run in bundled]
-    rows = ranked([row for summary in summaries for row in summary.rows])
-    rows = bounded(rows, [summary.outcomes for summary in summaries])
+    rows: list[Number] = []
+    for summary in summaries:
+        rows += summary.rows
+    # The bundled models answer the same questions: only here do ranks mean something.
+    rows = bounded(ranked(rows), [summary.outcomes for summary in summaries])
 
     # The published model answers other questions, so its numbers have a table of their own.
-    published = []
+    published_rows: Sequence[Number] = ()
+    # A page of a model that people use interests them more than one of toys.
+    runs_on_page = bundled
     file = _published_file()
     if file is not None:
+        # It takes seconds a protocol: without --all it answers what its table prints.
+        wanted = protocols if every else _of_published_table(protocols)
         model = load_model(file)
-        wanted = protocols
-        if not every:
-            wanted = {name: recipe for name, recipe in protocols.items() if _is_published(recipe)}
         job = _job(str(file), PREFIX + COMMONS.name, list(wanted))
-        published.append(_evaluate(model, COMMONS, wanted, job, out / model.name))
-    published_rows = [row for run in published for row in keep_summary(run).rows]
+        published = _evaluate(model, COMMONS, wanted, job, out / model.name)
+        published_rows = keep_summary(published).rows
+        runs_on_page = [published]
 
     if every:
         _show_all(rows, summaries, out, published_rows)
     else:
         _show_published(rows, summaries, published_rows)
-    show(_write_page(out, [run.folder for run in published or bundled]))
+    show(_write_page(out, [run.folder for run in runs_on_page]))
     next_commands = [command_line("report", out, "--all")]
     if not every:
         next_commands.append(command_line("demo", "--out", out, "--all"))
@@ -121,6 +126,15 @@ def _published_file() -> Path | None:
     return file
 
 
+def _of_published_table(protocols: Protocols) -> Protocols:
+    """Return the protocols that the published table has."""
+    chosen = {}
+    for name, protocol in protocols.items():
+        if _is_published(protocol):
+            chosen[name] = protocol
+    return chosen
+
+
 def _is_published(protocol: Protocol) -> bool:
     """Check that the published table has the protocol."""
     from choicewise.protocols.protocol import short_signature
@@ -138,11 +152,15 @@ def _show_published(
     from choicewise.extensions.demo.tables import scores_beside_published
     from choicewise.results.finding import reversal
 
+    # Two models change places on the screen only if they do so in columns that it prints.
     chosen = []
     for summary in summaries:
-        outcomes = summary.outcomes.outcomes
-        kept = tuple(outcome for outcome in outcomes if _is_published(outcome.protocol))
-        chosen.append(replace(summary, outcomes=replace(summary.outcomes, outcomes=kept)))
+        kept = []
+        for outcome in summary.outcomes.outcomes:
+            if _is_published(outcome.protocol):
+                kept.append(outcome)
+        outcomes = replace(summary.outcomes, outcomes=tuple(kept))
+        chosen.append(replace(summary, outcomes=outcomes))
     drawn = scores_beside_published(rows, reversal(chosen), published_rows)
     if drawn is None:
         return
@@ -182,7 +200,9 @@ def _show_all(
         print_parts([reversal_table(turned, rows)])
 
     leader = numbers.leads[0].models[0]
-    best = next(summary for summary in summaries if summary.manifest.model.name == leader)
+    summary_of = {summary.manifest.model.name: summary for summary in summaries}
+    # The leader knows the most answers, so what goes wrong there is the protocol's doing.
+    best = summary_of[leader]
     pair = striking_pair(best.outcomes)
     if pair is not None:
         chosen = ("--item", pair.example, "--protocol", pair.start, "--protocol", pair.end)
@@ -195,9 +215,9 @@ def _write_page(out: Path, folders: Sequence[Path]) -> str:
 
     Return the line that says where it is, or what it lacks.
     """
-    page = out / "page.html"
     from choicewise.page.embed import lacking_libraries
 
+    page = out / "page.html"
     lacking = lacking_libraries()
     if lacking:
         steps = f"`{install_line('page')}`, then `{command_line('page', out, '--out', page)}`"

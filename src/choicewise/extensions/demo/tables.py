@@ -65,23 +65,24 @@ def scores_beside_published(
     with them.  ``turned`` holds two models that change places between these protocols.
     """
     names_of_rows = {row.identity.id: row.identity.protocol for row in rows}
-    names = {column: names_of_rows[column] for column in published() if column in names_of_rows}
-    if not names:
+    # The published table's order is the order in which its authors argue.
+    ids = [column for column in published() if column in names_of_rows]
+    if not ids:
         return None
     columns = [Column("model", heading="accuracy in %")]
-    for name in names.values():
-        columns += value_columns(name)
+    for column in ids:
+        columns += value_columns(names_of_rows[column])
     # Models on another dataset are named with it, and those on this one, too, to tell them apart.
-    cells = _published_cells(apart, list(names), has_dataset=True)
-    cells += _published_cells(rows, list(names), has_dataset=bool(apart))
+    cells = _published_cells(apart, ids, has_dataset=True)
+    cells += _published_cells(rows, ids, has_dataset=bool(apart))
     table = Table(name="published", title="", columns=columns, rows=cells)
-    publication = f"published, MMLU, 14,042 questions: {publication_text(list(names))}"
-    ranked_rows = {
-        (row.identity.model, row.identity.id): row for row in rows if row.identity.id in names
-    }
-    return PublishedTable(
-        list(text_blocks(table, WORD)), publication, _order(list(ranked_rows.values()), turned)
-    )
+    publication = f"published, MMLU, 14,042 questions: {publication_text(ids)}"
+    drawn_rows = []
+    for row in rows:
+        if row.identity.id in ids:
+            drawn_rows.append(row)
+    order = _order(drawn_rows, turned)
+    return PublishedTable(list(text_blocks(table, WORD)), publication, order)
 
 
 def _published_cells(
@@ -92,12 +93,14 @@ def _published_cells(
     ``columns``: ids of protocols.
     """
     datasets = {row.identity.model: row.identity.dataset for row in rows}
+    row_of = {(row.identity.model, row.identity.id): row for row in rows}
+    # A single model is always the first: its rank would tell nothing.
+    is_ranked = len(datasets) > 1
     cells = []
     for model, dataset in datasets.items():
         values: list[Any] = [f"{model}, {dataset}" if has_dataset else model]
-        row_of_column = {row.identity.id: row for row in rows if row.identity.model == model}
         for column in columns:
-            values += value_cells(row_of_column.get(column), len(datasets) > 1)
+            values += value_cells(row_of.get((model, column)), is_ranked)
         cells.append(values)
     return cells
 
@@ -111,6 +114,7 @@ def _order(rows: Sequence[Number], turned: Reversal | None) -> list[str]:
         )
         p = probability(max(turned.start.p, turned.end.p))
         return wrapped(f"Ranks change: {leads} ({p}).", WIDTH)
+    # With few questions an order is chance, and so is a change of it.
     if max(row.counts.n for row in rows) < FEWEST:
         return []
     ranks_of_model: dict[str, set[int]] = {}
@@ -156,14 +160,19 @@ def reversal_table(reversal: Reversal, rows: Sequence[Number]) -> Table:
     protocol_names = [reversal.start.protocol, reversal.end.protocol]
     for protocol in protocol_names:
         columns += ranked_columns(protocol, "share")
-    first_subject = rows[0].identity.subject
-    row_of = {
-        (row.identity.model, row.identity.protocol): row
-        for row in rows
-        if row.identity.subject == first_subject
-    }
+    # Only the rows of all questions, which come first: subjects may have orders of their own.
+    all_questions = rows[0].identity.subject
+    row_of = {}
+    models = []
+    for row in rows:
+        identity = row.identity
+        if identity.subject != all_questions:
+            continue
+        row_of[identity.model, identity.protocol] = row
+        if identity.model not in models:
+            models.append(identity.model)
     cells: list[list[Any]] = []
-    for model in dict.fromkeys(model for model, _ in row_of):
+    for model in models:
         values: list[Any] = [model]
         for protocol in protocol_names:
             values += ranked_cells(row_of.get((model, protocol)))
@@ -186,9 +195,11 @@ def discovery_lines(
 
     ``pair``: of the model that leads.
     """
-    leads = [lead for lead in finding.leads if lead.items >= FEWEST]
-    if leads:
-        yield from _lead_lines(finding, leads[0])
+    for lead in finding.leads:
+        # With fewer questions the first place is chance.
+        if lead.items >= FEWEST:
+            yield from _lead_lines(finding, lead)
+            break
     if turned is not None:
         yield reversal_sentence(turned)
     if pair is not None:
@@ -262,7 +273,8 @@ _NAMES = frozenset({"benchmark", "rev"})
 
 
 def _axes(left: Protocol, right: Protocol) -> list[str]:
-    return [axis for axis in differing(left, right) if axis not in _NAMES]
+    axes = differing(left, right)
+    return [axis for axis in axes if axis not in _NAMES]
 
 
 def _striking_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | None:
@@ -280,13 +292,13 @@ def _striking_pair(model: str, left: Outcome, right: Outcome) -> StrikingPair | 
         left, right = right, left
         credits = credits[::-1]
     (name,) = _axes(left.protocol, right.protocol)
-    (axis,) = [axis for axis in axes_between(left.protocol, right.protocol) if axis.axis == name]
+    axis_of = {axis.axis: axis for axis in axes_between(left.protocol, right.protocol)}
     lost = credits[1] < credits[0]
     gained = credits[1] > credits[0]
     start_value, end_value = credits.mean(axis=1).tolist()
     return StrikingPair(
         model=model,
-        axis=axis,
+        axis=axis_of[name],
         start=left.name,
         end=right.name,
         start_value=start_value,

@@ -30,7 +30,7 @@ _LONGEST_HEAD = 1 << 26
 _MOST_ENTRIES = 1 << 16  # keys, and tensors; published files have some thousands at most
 _MOST_VALUES = 1 << 22  # in one list; the largest published vocabulary has 262,144 tokens
 _MOST_DIMENSIONS = 4  # of ggml
-_COUNT_OF_KEYS = 16  # the byte that it begins at
+_COUNT_OF_KEYS = 16  # the offset in bytes of the number of keys
 _ALIGNMENT = 32  # bytes, where the file states no other
 
 # Value types of the format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
@@ -173,14 +173,14 @@ def write_head(file: GgufFile, copy: Path) -> None:
     kept = [key for key in file.metadata if not _is_vocabulary(file, key)]
     with file.path.open("rb") as stream:
         head = stream.read(file.start)
-    *_, last_entry = file.entries.values()
+    end_of_entries = max(entry.stop for entry in file.entries.values())
     with copy.open("wb") as stream:
         stream.write(head[:_COUNT_OF_KEYS])
         stream.write(struct.pack("<Q", len(kept)))
         for key in kept:
             entry = file.entries[key]
             stream.write(head[entry.start : entry.stop])
-        stream.write(head[last_entry.stop :])
+        stream.write(head[end_of_entries:])
         weights = file.path.stat().st_size - file.start
         alignment = file.metadata.get("general.alignment", _ALIGNMENT)
         stream.truncate(_padded(stream.tell(), alignment) + weights)
@@ -209,12 +209,12 @@ class _Reader:
         metadata: dict[str, Any] = {}
         entries: dict[str, range] = {}
         for _ in range(self._bounded(entry_count, "keys")):
-            first = self._at
+            start = self._at
             key = self._string()
             if key in metadata:
                 raise self._damaged(f"it has the key {key[:80]!r} twice")
             metadata[key] = self._value(key, self._number("I"))
-            entries[key] = range(first, self._at)
+            entries[key] = range(start, self._at)
         self._check_kinds(metadata)
         tensors = self._tensors(self._bounded(tensor_count, "tensors"))
         alignment = metadata.get("general.alignment", _ALIGNMENT)

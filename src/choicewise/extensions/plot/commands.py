@@ -70,6 +70,7 @@ def plot(
     from choicewise.util.files import disk_errors, new_file
 
     *folders, name = arguments
+    # People type the chart first, as a subcommand: then a folder's name would look like a chart's.
     charts = [kind.name for kind in chart_kinds()]
     if arguments[0] in charts and name not in charts:
         raise UsageError(f"{arguments[0]} comes before the run folders; name the chart last")
@@ -84,9 +85,16 @@ def plot(
         "protocol": protocol,
         "rank": rank,
     }
-    typed = {name: value for name, value in choices.items() if value is not None}
+    # An option that this chart ignores is refused: the reader would trust that it had an effect.
     spelled = {"models": "model", "start": "from", "end": "to"}
-    unused = {spelled.get(name, name): typed[name] for name in typed if name not in kind.uses}
+    typed: dict[str, Any] = {}
+    unused: dict[str, Any] = {}
+    for choice, value in choices.items():
+        if value is None:
+            continue
+        typed[choice] = value
+        if choice not in kind.uses:
+            unused[spelled.get(choice, choice)] = value
     if not kind.metrics:
         unused["metric"] = metric
     options.refuse_without_use(f"the chart {name}", **unused)

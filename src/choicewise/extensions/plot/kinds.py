@@ -109,8 +109,12 @@ def draw_bump(study: Study, choices: Choices) -> Chart:
     highlight = [run_of(study, model).label for model in choices.models]
     # Pairs of models without a colour need not be tested.
     labels = shown_models(study.rows, highlight)
-    drawn = Study(tuple(run for run in study.runs if run.label in labels))
-    ahead = leads(drawn, pairs(drawn))
+    drawn = []
+    for run in study.runs:
+        if run.label in labels:
+            drawn.append(run)
+    colored = Study(tuple(drawn))
+    ahead = leads(colored, pairs(colored))
     records = bump.values(study.rows, ahead, highlight, first)
     rank = choices.rank is not False
     return Chart(
@@ -143,7 +147,9 @@ def pair_lacks(study: Study) -> str:
 
 def draw_pair(study: Study, choices: Choices) -> Chart:
     """Draw the two models that were named, or the only two."""
-    named = [run_of(study, model) for model in choices.models] or list(study.runs)
+    named = [run_of(study, model) for model in choices.models]
+    if not named:
+        named = list(study.runs)
     if len(named) != 2:
         raise UsageError(f"the chart pair is about two models; name two of {listed_models(study)}")
     left, right = named
@@ -169,7 +175,11 @@ def _no_rivals(study: Study, rows: Sequence[Number]) -> str:
     reason = _one_run(study) or several_data(study)
     if reason:
         return reason
-    rivals = Counter(measured_as(row) for row in rows if not math.isnan(row.value))
+    # Models are rivals only where the same items were scored in the same way.
+    rivals = Counter[tuple[str, ...]]()
+    for row in rows:
+        if not math.isnan(row.value):
+            rivals[measured_as(row)] += 1
     if any(count > 1 for count in rivals.values()):
         return ""
     return "no two of the runs measured the same"

@@ -1,5 +1,7 @@
 """The table that a page begins with, and its title."""
 
+from pathlib import Path
+
 import pytest
 
 from choicewise.page.document import Content
@@ -56,6 +58,24 @@ def test_a_title_is_short(study: Study) -> None:
     for runs in (study.runs, study.runs[:1], study.runs[1:]):
         part = Study(runs)
         assert 3 < len(title(part, overviews(part)).split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("models", [("oracle", "anti-oracle"), ("oracle", "oracle")])
+def test_a_title_of_several_models_names_the_one_that_leads(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    runs = []
+    for name, model in zip(("merrow", "tern"), models, strict=True):
+        run = write_run(
+            tmp_path / name, f"fake:{model}", ("mmlu/original", "mmlu/cloze:sum"), questions=30
+        )
+        runs.append(run)
+    study = read_study(runs)
+    text = title(study, overviews(study))
+    leads = models[0] != models[1]
+    assert ("merrow" in text) == leads
+    assert ("letters" in text and "cloze" in text) == leads
+    assert "tern" not in text
 
 
 def test_the_first_ladder_is_between_two_headlines(study: Study) -> None:

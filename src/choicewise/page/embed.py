@@ -182,9 +182,14 @@ def drawing(draw: Spec, values: Sequence[Record]) -> Drawing:
     """Return the chart of these values as SVG that can be part of a page's own text."""
     from markupsafe import Markup
 
-    wide = _svg(draw(values, width=WIDE))
+    wide_spec = draw(values, width=WIDE)
     # A chart that is only scaled down would be unreadable.
-    slim = _svg(draw(values, width=_SLIM))
+    slim_spec = draw(values, width=_SLIM)
+    wide = _svg(wide_spec)
+    slim = wide
+    # Some charts are as slim as that everywhere.
+    if slim_spec != wide_spec:
+        slim = _svg(slim_spec)
     size = _SIZED.match(slim)
     scrolls = size is not None and float(size[1]) > SCROLLS
     return Drawing(Markup(wide), Markup(slim), scrolls)

@@ -70,21 +70,22 @@ def _pieces(text: str) -> list[str]:
     return [*(paragraph + end for paragraph in paragraphs), last]
 
 
-class Lines:
-    """Texts on one line, each once."""
+class Lines(dict[str | None, int | None]):
+    """Number texts on one line, each once; None has no number.
+
+    ``lines``: the texts, whose white space is made visible, by their numbers.
+    """
 
     def __init__(self) -> None:
+        super().__init__({None: None})
         self.lines: list[str] = []
-        self._positions: dict[str, int] = {}
 
-    def add(self, text: str | None) -> int | None:
-        """Return the position of ``text``, whose white space is made visible; None for None."""
-        if text is None:
-            return None
-        if text not in self._positions:
-            self._positions[text] = len(self.lines)
-            self.lines.append(shown_line(text[:LONGEST]))
-        return self._positions[text]
+    # Tens of thousands of tokens are looked up, and few are new.
+    def __missing__(self, text: str) -> int:
+        number = len(self.lines)
+        self.lines.append(shown_line(text[:LONGEST]))
+        self[text] = number
+        return number
 
 
 class Batch:
@@ -110,13 +111,14 @@ class Batch:
         return {
             "texts": shared.texts.pieces,
             "lines": shared.lines.lines,
+            "warnings": [disarmed(warning) for warning in shared.warnings],
             "answers": shared.answers,
             "items": [items[item] for item in ids if item in items],
         }
 
 
 class _Shared:
-    """Collect the texts and the answers that items share.
+    """Collect the texts, warnings and answers that items share.
 
     ``numbers``: positions of protocols by name.
     """
@@ -126,7 +128,12 @@ class _Shared:
         self.lines = Lines()
         # The lines of an answer's tokens, and their log-probabilities.
         self.answers: list[tuple[list[int | None], list[float | None]]] = []
+        self.warnings: dict[str, int] = {}
         self._numbers = numbers
+
+    def warning(self, text: str) -> int:
+        """Return the number of a warning."""
+        return self.warnings.setdefault(text, len(self.warnings))
 
     def add(
         self, explained: ExplainedItems, ids: Collection[str]
@@ -155,7 +162,7 @@ class _Shared:
         for request in explained.requests(item):
             rows_of_request = _beside(explained.continuations, request.rows)
             rows += rows_of_request
-            answers += [scored.answer(row, request) for row in rows_of_request]
+            answers += scored.answers_of(request, rows_of_request)
             requests.append(self._request_data(request.request, len(rows_of_request)))
         decided = []
         for of_protocol in decisions:
@@ -218,16 +225,16 @@ class _ScoredData:
         for row, continuation in enumerate(columns["continuation"]):
             if generated[row] is not None:
                 choice.append(-1)
-                text.append(lines.add(generated[row]))
+                text.append(lines[generated[row]])
                 continue
             choice.append(columns["choice"][row])
-            text.append(lines.add(_NO_TEXT if continuation is None else continuation))
+            text.append(lines[_NO_TEXT if continuation is None else continuation])
         self._columns: dict[str, list[Any]] = {
             "choice": choice,
             "text": text,
             "total": rounded(columns["total"]),
             "part": [part or None for part in columns["part"]],
-            "null": list(map(lines.add, columns["null"])),
+            "null": [lines[null] for null in columns["null"]],
             "context": list(map(shared.texts.add, columns["context"])),
             "value": rounded(columns["value"]),
             "most": [at_most or None for at_most in columns["at_most"]],
@@ -246,24 +253,28 @@ class _ScoredData:
                 cells[name] = values
         return cells
 
-    def answer(self, row: int, request: RequestRows) -> int | None:
-        """Return the position of a continuation's answer among the shared ones; None without tokens."""
+    def answers_of(self, request: RequestRows, rows: Sequence[int]) -> Iterator[int | None]:
+        """Yield the positions of the answers of ``rows`` among the shared ones; None without
+        tokens.
+        """
         columns = self._continuations
-        observation = columns.answers[row]
-        if not columns.tokens.count(observation):
-            return None
-        source = columns.source(row, request)
-        key = observation, source
-        if key not in self._answers:
-            self._answers[key] = len(self._shared.answers)
-            tokens = columns.tokens.texts(observation, source)[:_MOST_TOKENS]
-            lines = list(map(self._shared.lines.add, tokens))
-            logprobs = self._logprobs[columns.tokens.slice(observation)]
-            self._shared.answers.append((lines, logprobs[:_MOST_TOKENS]))
-        return self._answers[key]
+        for row in rows:
+            observation = columns.answers[row]
+            if not columns.tokens.count(observation):
+                yield None
+                continue
+            source = columns.source(row, request)
+            key = observation, source
+            if key not in self._answers:
+                self._answers[key] = len(self._shared.answers)
+                texts = columns.tokens.texts(observation, source)[:_MOST_TOKENS]
+                logprobs = self._logprobs[columns.tokens.slice(observation)]
+                lines = [self._shared.lines[text] for text in texts]
+                self._shared.answers.append((lines, logprobs[:_MOST_TOKENS]))
+            yield self._answers[key]
 
-    def _warnings(self) -> Iterator[list[int | None] | None]:
-        """Yield the lines with the warnings about each continuation; None if there are none."""
+    def _warnings(self) -> Iterator[list[int] | None]:
+        """Yield the numbers of the warnings about each continuation; None if there are none."""
         columns = self._continuations
         flags = zip(*(columns[name] for name in _FLAGS), strict=True)
         for row, values in enumerate(flags):
@@ -271,8 +282,7 @@ class _ScoredData:
             further = columns.tokens.count(columns.answers[row]) - _MOST_TOKENS
             if further > 0:
                 warnings += (f"{further} more tokens",)
-            lines = [self._shared.lines.add(disarmed(warning)) for warning in warnings]
-            yield lines or None
+            yield [self._shared.warning(warning) for warning in warnings] or None
 
 
 _FLAGS = tuple("merged noncanonical lossy unknown bos tokens_dropped missing at_most".split())

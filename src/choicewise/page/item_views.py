@@ -16,7 +16,6 @@ from choicewise.page.study import MOST_RUNS, ShownRun, Study
 from choicewise.report.tables import reason_groups
 from choicewise.results.explain import ExplainedItems
 from choicewise.results.number import COUNTS, SERIOUS, WARNINGS, Number
-from choicewise.results.run import open_run
 from choicewise.results.tables import item_batches
 from choicewise.scoring.observed import Integers, Mask
 from choicewise.util.jsonio import JsonDict
@@ -525,7 +524,7 @@ def details(study: Study, items: Items, chosen: Sequence[int]) -> Iterator[tuple
     """Yield the items at the ``chosen`` positions of the index in full, a batch at a time: the
     positions, and the batch.
     """
-    opened = {number: open_run(study.runs[number].folder) for number in items.runs}
+    opened = {number: study.runs[number].open() for number in items.runs}
     for start in range(0, len(chosen), _BATCH):
         positions = list(chosen[start : start + _BATCH])
         ids = [items.index.ids[position] for position in positions]

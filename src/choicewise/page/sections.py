@@ -36,7 +36,7 @@ from choicewise.results.headline import headline
 from choicewise.results.ladder import Effect, Ladder, ValueChange, ladders, main_effects
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis
-from choicewise.results.run import count_items, open_run
+from choicewise.results.run import count_items
 from choicewise.results.summary import MANY
 from choicewise.running.front import climb
 from choicewise.table import Column, Span, Table
@@ -596,7 +596,7 @@ def _split_ladders(run: ShownRun, start: str, end: str) -> list[Ladder]:
     # The page may have protocols under further metrics, which the run lacks.
     if not {start, end} <= run.run_protocols.keys():
         return []
-    opened = open_run(run.folder)
+    opened = run.open()
     try:
         there = climb(opened, start, end).in_order
         back = climb(opened, end, start).in_order

@@ -40,7 +40,7 @@ from choicewise.results.outcomes import (
     ranked,
 )
 from choicewise.results.rows import chosen_part, run_id
-from choicewise.results.run import Run
+from choicewise.results.run import Run, count_items, open_run
 from choicewise.results.summary import summarize, summary_of
 from choicewise.results.sweep import Average, averages, run_folders, sweeps
 from choicewise.scoring.intervals import ALIKE
@@ -62,6 +62,9 @@ from choicewise.util.tables import write_parquet
 MOST_RUNS = 24
 """Runs of which a page holds the ladders, the answers to every item (a bit for every item and
 protocol) and every pair; with more, the page says which command compares two."""
+
+MOST_KEPT = 2_000
+"""Items of all runs together whose observations stay in memory while a page is made."""
 
 _LONGEST_CSV = 1_000_000
 """Characters of a table that a page holds as CSV; of a longer one there is Parquet, and a command
@@ -207,6 +210,7 @@ class ShownRun:
     are they among ``outcomes``, but among ``recipes``, all its protocols by name. ``damages``:
     blocks that are left out because their files are not those that were written. ``statistics``:
     what its summary holds beside numbers. ``applied``: the metrics that were asked of it later.
+    ``is_kept``: its observations stay in memory once they are read.
     """
 
     label: str
@@ -219,6 +223,17 @@ class ShownRun:
     statistics: Mapping[str, Any] = field(default_factory=dict)
     other_metrics: tuple[Number, ...] = ()
     applied: Applied | None = None
+    is_kept: bool = False
+
+    def open(self) -> Run:
+        """Return the run itself; the same one each time if it ``is_kept``."""
+        if not self.is_kept:
+            return open_run(self.folder)
+        return self._kept
+
+    @cached_property
+    def _kept(self) -> Run:
+        return open_run(self.folder, keeps=True)
 
     @property
     def location(self) -> str:
@@ -377,6 +392,7 @@ def make_study(summaries: Sequence[Summary]) -> Study:
     rows = ranked(rows)
     if len(summaries) > 1:
         rows = bounded(rows, outcomes)
+    items = sum(count_items(summary.manifest.blocks) for summary in summaries)
     runs = []
     start = 0
     for outcomes_of_run, summary in zip(outcomes, summaries, strict=True):
@@ -395,6 +411,7 @@ def make_study(summaries: Sequence[Summary]) -> Study:
                 statistics=summary.statistics,
                 other_metrics=tuple(row for row in rows_of_run if not row.share),
                 applied=summary.applied,
+                is_kept=items <= MOST_KEPT,
             )
         )
     return Study(tuple(runs))

@@ -143,7 +143,8 @@ class RunEvidence:
     """Hold the evidence of the run in ``folder`` by prompt; nothing is read before it is needed.
 
     ``only``: rows of the item table ``items``, in its order; then the evidence is that of these
-    items, and only their blocks are read.
+    items, and only their blocks are read.  ``keeps``: the tables of a small run are
+    read once and stay in memory.
     """
 
     def __init__(
@@ -152,10 +153,12 @@ class RunEvidence:
         manifest: Manifest,
         only: Sequence[int] | None = None,
         items: pa.Table | None = None,
+        keeps: bool = False,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.only = only
+        self._keeps = keeps
         if items is not None:
             self.items = items
         self.reasons = Reasons()
@@ -240,6 +243,7 @@ class RunEvidence:
     def release(self) -> None:
         """Forget the evidence; a later use reads the run again."""
         self._by_prompt.clear()
+        self.__dict__.pop("kept", None)
 
     def portion_tables(self, texts: bool = False, observed: bool = True) -> Iterator[RunTables]:
         """Yield the tables of the run by portions; the items have the order of every evidence.
@@ -250,8 +254,18 @@ class RunEvidence:
         for number in range(len(self._portions)):
             if self.only is not None:
                 yield self._alone
+            elif self.kept is not None:
+                yield self.kept
             else:
                 yield self._read(number, texts, observed)
+
+    @cached_property
+    def kept(self) -> RunTables | None:
+        """Return all tables of a small run, which stay in memory; None of any other run."""
+        if not self._keeps or len(self._portions) != 1:
+            return None
+        tables = self._read(0, texts=True)
+        return tables if tables.bytes <= MOST_KEPT else None
 
     def _reduce(self, lacking: Mapping[str, Sequence[Column[object]]]) -> None:
         """Compute the ``lacking`` columns by prompt, and add them to the evidence."""
@@ -351,6 +365,10 @@ class RunEvidence:
 
     def _around(self, blocks: list[BlockRecord] | tuple[BlockRecord, ...]) -> Portion:
         return covering_portion(blocks, self._subject_rows, self.only or ())
+
+
+MOST_KEPT = 32_000_000
+"""Bytes of the tables of a run that may stay in memory."""
 
 
 class Evidence:

@@ -264,10 +264,14 @@ class ExplainedItems:
                 nearest = did_you_mean(item, all_ids.to_pylist())
                 raise UsageError(f"{run.folder} has no item {item!r}; {nearest}")
 
-        evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
-        (tables,) = evidence.portion_tables()
-        # A calibration across items depends on all of the run, not on these items alone.
-        measured = Run(evidence, run.protocols).measurements | run.calibrated_across_items
+        if run.evidence.kept is None:
+            evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
+            (tables,) = evidence.portion_tables()
+            # A calibration across items depends on all of the run, not on these items alone.
+            measured = Run(evidence, run.protocols).measurements | run.calibrated_across_items
+        else:
+            tables = run.evidence.kept.of_items(pa.array(ids, pa.string()))
+            measured = run.measurements
         item_rows = read_item_rows(run.folder, rows)
         self.items = [item_rows[row] for row in rows]
         self.continuations = ContinuationColumns(tables)
@@ -521,6 +525,7 @@ class ObservedTokens:
         starts = [*offsets[:-1].tolist(), 0]
         stops = [*offsets[1:].tolist(), 0]
         self._slices = list(map(slice, starts, stops))
+        self._counts = [*np.diff(offsets).tolist(), 0]
         self._columns: dict[str, list[Any]] = {}
         for name in ("tokens", "sizes", "logprobs", "ranks"):
             self._columns[name] = pc.list_flatten(tables.observations[name]).to_numpy().tolist()
@@ -531,8 +536,7 @@ class ObservedTokens:
 
     def count(self, row: int) -> int:
         """Return how many tokens an observation has."""
-        tokens = self._slices[row]
-        return int(tokens.stop - tokens.start)
+        return self._counts[row]
 
     def slice(self, row: int) -> slice:
         """Return where the tokens of an observation are among those of all."""
@@ -559,6 +563,12 @@ class ObservedTokens:
         """Return the texts of an observation's tokens, the bytes at the end of ``source``."""
         start = max(0, len(source) - self.sizes_together[row])
         texts = []
+        if source.isascii():
+            text = source.decode()
+            for size in self._of("sizes", row):
+                texts.append(text[start : start + size])
+                start += size
+            return texts
         for size in self._of("sizes", row):
             # A token can hold a part of a character.
             texts.append(source[start : start + size].decode(errors="backslashreplace"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
@@ -216,7 +217,7 @@ def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
     # Ladders share most of their steps.
     steps: dict[tuple[int, int], Step] = {}
     climbed: dict[tuple[str, str], Ladder] = {}
-    for (start, end), longest in chains(protocols).items():
+    for (start, end), longest in _kept_chains(tuple(protocols)).items():
         if protocols[start] == protocols[end]:
             continue
         pairs = list(pairwise(longest))
@@ -282,6 +283,12 @@ def chains(protocols: Sequence[Protocol]) -> dict[tuple[int, int], list[int]]:
             chain.append(int(successor[chain[-1], end]))
         followed[start, end] = chain
     return followed
+
+
+# Most runs of a study have the same protocols.
+@lru_cache(maxsize=2)
+def _kept_chains(protocols: tuple[Protocol, ...]) -> dict[tuple[int, int], list[int]]:
+    return chains(protocols)
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,15 @@ from choicewise.store.folder import read_manifest
 from choicewise.util.text import counted
 
 
-def open_run(folder: str | Path) -> Run:
-    """Return the run in ``folder``.
+def open_run(folder: str | Path, keeps: bool = False) -> Run:
+    """Return the run in ``folder``; ``keeps``: the tables of a small run stay in memory.
 
     Raises StoreError if it is no run folder, damaged, or newer than this version.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
+    evidence = RunEvidence(folder, manifest, keeps=keeps)
+    return Run(evidence, asked_protocols(folder, manifest))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -471,6 +471,25 @@ class RunTables:
     def span_rows(self) -> dict[str, Integers]:
         """Return the rows of the spans by their prompt, int64 [rows] each."""
         return _rows_by_prompt(self.spans)
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes of memory the tables take."""
+        return int(self.requests.nbytes + self.spans.nbytes + self.observations.nbytes)
+
+    def of_items(self, ids: pa.Array) -> RunTables:
+        """Return what the tables hold about the items with these ``ids``."""
+        spans = self.spans.filter(pc.is_in(self.spans["item"], ids))
+        keys = pa.concat_arrays([spans[name].combine_chunks() for name in KEYS])
+        is_named = pc.is_in(self.observations["key"], keys)
+        return replace(
+            self,
+            items=self.items.filter(pc.is_in(self.items["item"], ids)),
+            requests=self.requests.filter(pc.is_in(self.requests["item"], ids)),
+            spans=spans,
+            observations=self.observations.filter(is_named).combine_chunks(),
+            latest={},
+        )
 
     @cached_property
     def answers(self) -> Integers:

@@ -8,7 +8,6 @@ import pytest
 
 from choicewise.extensions.analyses.charts import calibration as diagram
 from choicewise.extensions.analyses.charts import chain as chart
-from choicewise.extensions.analyses.charts import probabilities
 from choicewise.extensions.analyses.charts.chain import MOST
 from choicewise.extensions.analyses.charts.probabilities import (
     Chain,
@@ -113,7 +112,7 @@ def test_a_summary_keeps_it_without_the_observations(
     read: StatedProbabilities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summary, "MANY", 1)
-    monkeypatch.setattr(probabilities, "open_run", None)
+    monkeypatch.setattr("choicewise.page.study.open_run", None)
     again = [write_run(tmp_path / name, f"fake:{model}", ASKED) for name, model in MODELS.items()]
     study = read_study(again)
     assert {tuple(run.statistics) for run in study.runs} == {(NAME,)}

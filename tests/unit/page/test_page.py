@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from choicewise import evaluate
 from choicewise.errors import StoreError, UsageError
+from choicewise.extensions.analyses.charts.probabilities import stated_probabilities
 from choicewise.extensions.analyses.multiverse import multiverse
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
@@ -419,11 +420,27 @@ def test_answers_of_large_and_damaged_runs_are_not_read_for_a_way(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = study.runs[0]
-    monkeypatch.setattr("choicewise.page.sections.open_run", None)
+    monkeypatch.setattr("choicewise.page.study.open_run", None)
     damage = Damage(run.manifest.blocks[0], run.folder, "gone")
     steps(replace(run, damages=(damage,)))
     monkeypatch.setattr("choicewise.page.sections.MANY", run.items)
     steps(run)
+
+
+def test_it_makes_no_difference_whether_runs_stay_in_memory(study: Study) -> None:
+    assert all(run.is_kept for run in study.runs)
+    assert study.runs[0].open() is study.runs[0].open()
+    apart = Study(tuple(replace(run, is_kept=False) for run in study.runs))
+    made = []
+    for of_study in (study, apart):
+        (items,) = study_items(of_study)
+        ids = [items.index.ids[place] for place in items.index.order[:2]]
+        ((_, batch),) = details(of_study, items, items.index.order[:2])
+        stated = stated_probabilities(of_study)
+        ways = steps(of_study.runs[0])
+        numbers = {name: number for number, name in enumerate(of_study.protocols)}
+        made.append(repr((batch.data(ids), ways.data(numbers), stated)))
+    assert made[0] == made[1]
 
 
 def test_the_list_of_items_says_what_each_protocol_got_right(study: Study) -> None:

@@ -27,7 +27,7 @@ const itemAt = async (listed, place, id) => {
 };
 
 // The rows that `columns` are made of; texts, answers and contexts are kept once for all items.
-const continuationsOf = (columns, { texts, lines, answers }) => columns.choice.map((choice, place) => {
+const continuationsOf = (columns, { texts, lines, warnings, answers }) => columns.choice.map((choice, place) => {
   const value = (name) => columns[name]?.[place] ?? undefined;
   const line = (name) => (value(name) === undefined ? undefined : lines[value(name)]);
   const [tokens, logprobs] = answers[value("answer")] ?? [[], []];
@@ -36,7 +36,7 @@ const continuationsOf = (columns, { texts, lines, answers }) => columns.choice.m
     context: value("context")?.map((piece) => texts[piece]).join(""),
     tokens: tokens.map((token, at) => [lines[token], logprobs[at]]),
     value: value("value"), most: value("most"), before: value("before"), after: value("after"),
-    warnings: value("warnings")?.map((warning) => lines[warning]),
+    warnings: value("warnings")?.map((warning) => warnings[warning]),
   };
 });
 

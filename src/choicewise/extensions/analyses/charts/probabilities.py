@@ -24,7 +24,7 @@ from choicewise.protocols.protocol import Protocol
 from choicewise.report.tables import interval_text, value_text
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
-from choicewise.results.run import Run, open_run
+from choicewise.results.run import Run
 from choicewise.results.summary import read_numbers
 from choicewise.util import text
 from choicewise.util.jsonio import JsonMapping
@@ -300,7 +300,7 @@ class _Reader:
 
     def _open(self, run: ShownRun) -> Run:
         if run.label not in self.opened:
-            self.opened[run.label] = open_run(run.folder)
+            self.opened[run.label] = run.open()
         return self.opened[run.label]
 
 

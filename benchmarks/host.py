@@ -86,9 +86,9 @@ class FreeModel:
             np.zeros(len(tree.rows), np.int32),
         )
         order = np.argsort(tree.span_of, kind="stable")
-        for place in order.tolist():
-            span = tree.span_of[place]
-            part = slice(tree.starts[span], tree.starts[span + 1])
+        starts = tree.starts.tolist()
+        for place, span in zip(order.tolist(), tree.span_of[order].tolist(), strict=True):
+            part = slice(starts[span], starts[span + 1])
             yield scored[place], TokenScores(tree.targets[part], logprobs[part], ranks[part])
 
 

@@ -523,8 +523,9 @@ def _resolve(selector: str, possible: Possible) -> dict[str, Protocol]:
         return _resolve_file(selector)
     if selector in group_names():
         protocols: dict[str, Protocol] = {}
-        for member in groups()[selector]:
-            protocols.update(member.protocols)
+        # Not of all groups, as every entry is a file to read.
+        for member in group_names()[selector]:
+            protocols.update(_entry(member).protocols)
         return protocols
     if selector in suite_names():
         return suite(selector).protocols

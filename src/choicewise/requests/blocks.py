@@ -89,11 +89,11 @@ def prepare_block(
                 elif spec.null is None:
                     prepared.refuse(protocol, request.item, str(request.reason))
             requests_of[protocol.prompt_digest] = requests
-        first_span = len(prepared.spans)
+        uses_before = prepared.spans.uses
         add_prompts(prepared, protocol, requests, model, spec.null)
         if spec.ranked:
-            for row in prepared.spans[first_span:]:
-                prompt = prepared.wanted.get(row.key or "")
+            for key in prepared.spans.keys_since(uses_before):
+                prompt = prepared.wanted.get(key or "")
                 if isinstance(prompt, Span):
                     prompt.ranked = True
         prepared.forget_sequences()

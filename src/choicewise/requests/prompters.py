@@ -7,7 +7,7 @@ rendition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -30,6 +30,7 @@ from choicewise.questions import (
     Span,
     TypedQuestion,
 )
+from choicewise.records import SpanRow
 from choicewise.requests.generated import (
     AlongPrompter,
     ChainOfThoughtPrompter,
@@ -42,6 +43,7 @@ from choicewise.requests.request import (
     BlockPrompt,
     ChoiceGroup,
     FittedRequest,
+    LocatedGroup,
     PreparedBlock,
     Prompter,
     PromptRows,
@@ -146,11 +148,15 @@ class Form:
         """
         return tokens - 1
 
+    def window(self, limit: int, encodings: Encodings) -> int:
+        """Return how many input tokens a choice may have and be left as it is by :meth:`fit`."""
+        return limit - 1 - self.reserve(encodings, 0)
+
     def fit(
         self, choice: ChoicePrompt, limit: int, encodings: Encodings, *, cut_start: bool
     ) -> ChoicePrompt:
         """Cut or refuse ``choice`` so that a model with ``limit`` input tokens can answer it."""
-        return fit_span(choice, limit - 1 - self.reserve(encodings, 0), cut_start=cut_start)
+        return fit_span(choice, self.window(limit, encodings), cut_start=cut_start)
 
     def prompt(
         self,
@@ -321,82 +327,112 @@ class ChoicePrompter(Prompter):
                 kept.append(request)
                 groups_of.append(groups)
         all_groups = [group for groups in groups_of for group in groups]
-        located = iter(self._locate(rows, all_groups, rows.protocol.boundary))
+        all_located = iter(self._located(rows, all_groups))
         for request, groups in zip(kept, groups_of, strict=True):
-            choices_of = [next(located) for _ in groups]
-            dropped = [choice.tokens_dropped for choices in choices_of for choice in choices]
-            rows.add_request(request, max(dropped))
-            for group, choices in zip(groups, choices_of, strict=True):
-                self._add_group(rows, request.item.id, group, choices)
-
-    def _add_group(
-        self,
-        rows: PromptRows,
-        item: str,
-        group: ChoiceGroup,
-        choices: Sequence[ChoicePrompt],
-        null: str | None = None,
-    ) -> None:
-        # Labels are compared as tokens, so the check needs a model's tokenizer.
-        if self.check is not None and null is None:
-            self.check(rows.protocol, group, choices)
-        context = None
-        if group.differs:
-            context = group.context
-        encodings = rows.encodings
-        for slot, text, choice in zip(group.slots, group.continuations, choices, strict=True):
-            prompt: BlockPrompt | None = choice.span
-            if isinstance(prompt, Span):
-                prompt = self.form.prompt(prompt, choice, encodings, group.context, text)
-            rows.add_span(
-                item, slot, prompt, null=null, context=context, continuation=text, choice=choice
-            )
-            if self.parts is None or null is not None:
-                continue
-            for part, part_text, span in self.parts(choice, encodings.tokenizer):
-                part_slot = Slot(slot.choice, part)
-                rows.add_span(item, part_slot, span, context=context, continuation=part_text)
+            dropped = 0
+            for group in groups:
+                located = next(all_located)
+                # Labels are compared as tokens, so the check needs a model's tokenizer.
+                if self.check is not None:
+                    self.check(rows.protocol, group, located.choices)
+                dropped = max([dropped, *(choice.tokens_dropped for choice in located.choices)])
+                context = None
+                if group.differs:
+                    context = group.context
+                self._use(rows, located, request.item.id, None, context)
+            rows.add_request(request, dropped)
 
     def add_null_prompts(self, rows: PromptRows, null: str, requests: Sequence[Request]) -> None:
-        """Add the prompts of the groups after the ``null`` context, each distinct one located once
-        in a block.
-        """
+        """Add the prompts of the groups after the ``null`` context."""
         # Contexts matter, by how they end, only for a null context that ends with white space.
         needs_context = null != null.rstrip()
         groups_of = []
         for request in requests:
             context = request.context() if needs_context else ""
             groups_of.append([group.after(null) for group in self.groups(request, context)])
-        located = self._locate_null(rows, [group for groups in groups_of for group in groups])
+        all_groups = [group for groups in groups_of for group in groups]
+        all_located = iter(self._located(rows, all_groups, null))
         for request, groups in zip(requests, groups_of, strict=True):
             for number, group in enumerate(groups):
-                choices = located[group]
-                if rows.protocol.boundary in COUNTING and group.may_differ(choices):
+                located = next(all_located)
+                if rows.protocol.boundary in COUNTING and located.may_differ:
                     after_context = self.groups(request, request.context())[number]
-                    (compared,) = self._locate(rows, [after_context], rows.protocol.boundary)
-                    choices = comparable(compared, choices, rows.encodings.tokenizer)
-                self._add_group(rows, request.item.id, group, choices, null)
+                    (compared,) = self._located(rows, [after_context])
+                    located = LocatedGroup(
+                        group,
+                        comparable(compared.choices, located.choices, rows.encodings.tokenizer),
+                    )
+                self._use(rows, located, request.item.id, null, None)
 
-    def _locate_null(
-        self, rows: PromptRows, groups: Sequence[ChoiceGroup]
-    ) -> dict[ChoiceGroup, list[ChoicePrompt]]:
+    def _located(
+        self, rows: PromptRows, groups: Sequence[ChoiceGroup], null: str | None = None
+    ) -> list[LocatedGroup]:
+        """Locate the choices of ``groups``, after a ``null`` context or not, and fit them.
+
+        Groups that protocols of a block have in common are located once.
+        """
         protocol = rows.protocol
-        # Other protocols of the block that locate in the same way have the same choices.
-        key = self, protocol.boundary, protocol.bos, rows.limit, protocol.fit
-        located = rows.block.null_choices.setdefault(key, {})
-        new: dict[str, dict[ChoiceGroup, None]] = {}
+        # What other protocols locate in the same way has the same tokens and rows.
+        key = self, protocol.boundary, null
+        by_texts: dict[Hashable, LocatedGroup] = rows.encodings.located.setdefault(key, {})
+        new: dict[str, dict[Hashable, ChoiceGroup]] = {}
         for group in groups:
-            if group not in located:
-                new.setdefault(group.policy(protocol.boundary), {})[group] = None
-        for policy, groups_of_policy in new.items():
-            choices = self._locate(rows, list(groups_of_policy), policy)
-            located.update(zip(groups_of_policy, choices, strict=True))
-        return located
+            if group.texts not in by_texts:
+                new.setdefault(group.policy(protocol.boundary), {})[group.texts] = group
+        for policy, new_groups in new.items():
+            choices_of = self._locate(rows, list(new_groups.values()), policy)
+            by_texts.update(
+                zip(new_groups, map(LocatedGroup, new_groups.values(), choices_of), strict=True)
+            )
+        window = self.form.window(rows.limit, rows.encodings)
+        cut_start = protocol.fit == "cut-start"
+        fitted = []
+        for group in groups:
+            located = by_texts[group.texts]
+            if located.longest > window:
+                choices = [
+                    self.form.fit(choice, rows.limit, rows.encodings, cut_start=cut_start)
+                    for choice in located.choices
+                ]
+                located = LocatedGroup(group, choices)
+            fitted.append(located)
+        return fitted
+
+    def _use(
+        self,
+        rows: PromptRows,
+        located: LocatedGroup,
+        item: str,
+        null: str | None,
+        context: str | None,
+    ) -> None:
+        block = rows.block
+        inputs = block.inputs
+        if located.rows is None:
+            located.rows = block.spans.add_group(self._rows(rows, located, null is None))
+            located.inputs = block.inputs - inputs
+        block.inputs = inputs + located.inputs
+        block.spans.use(located.rows, rows.protocol.prompt_digest, item, null, context)
+
+    def _rows(self, rows: PromptRows, located: LocatedGroup, with_parts: bool) -> Iterator[SpanRow]:
+        """Add the prompts of each choice, and yield their rows."""
+        group = located.group
+        for slot, text, choice in zip(
+            group.slots, group.continuations, located.choices, strict=True
+        ):
+            prompt: BlockPrompt | None = choice.span
+            if isinstance(prompt, Span):
+                prompt = self.form.prompt(prompt, choice, rows.encodings, group.context, text)
+            yield rows.span_row(slot, prompt, text, choice)
+            if self.parts is None or not with_parts:
+                continue
+            for part, part_text, span in self.parts(choice, rows.encodings.tokenizer):
+                yield rows.span_row(Slot(slot.choice, part), span, part_text)
 
     def _locate(
         self, rows: PromptRows, groups: Sequence[ChoiceGroup], policy: str
     ) -> list[list[ChoicePrompt]]:
-        """Return the scored tokens of every choice, cut or refused if they do not fit the window."""
+        """Return the scored tokens of every choice."""
         encodings = rows.encodings
         if self.locate is None:
             located = choice_prompts_batch(
@@ -414,12 +450,6 @@ class ChoicePrompter(Prompter):
                     is_gold = index in group.gold
                     choices.append(self.locate(encodings, group.context, text, is_gold))
                 located.append(choices)
-        cut_start = rows.protocol.fit == "cut-start"
-        for choices in located:
-            choices[:] = [
-                self.form.fit(choice, rows.limit, encodings, cut_start=cut_start)
-                for choice in choices
-            ]
         return located
 
 

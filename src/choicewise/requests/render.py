@@ -570,10 +570,18 @@ def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[di
 
     An option beyond the letters has none, and no template shows its letter.
     """
-    labels = protocol.labels
+    labelled = _option_holes(protocol.labels, tuple(options))
+    if item.fields:
+        return [{**item.fields, **holes} for holes in labelled]
+    return labelled
+
+
+# Many protocols show the options of an item.
+@lru_cache(maxsize=4096)
+def _option_holes(labels: str, options: tuple[str, ...]) -> list[dict[str, str]]:
     labelled = []
     for index, option in enumerate(options):
-        holes = dict(item.fields)
+        holes = {}
         if index < len(labels):
             holes["letter"] = labels[index]
         holes["choice"] = option

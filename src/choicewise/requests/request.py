@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 from typing import Protocol as Structural
@@ -27,6 +27,7 @@ from choicewise.questions import (
     Span,
 )
 from choicewise.records import RequestRow, SpanRow
+from choicewise.requests.span_rows import SpanRows
 from choicewise.thoughts import left_open
 from choicewise.tokens.boundary import ChoicePrompt
 from choicewise.tokens.byte_coverings import TokenPrompt
@@ -220,18 +221,14 @@ class PreparedBlock:
     model by key.
 
     ``inputs``: tokens if every choice of every protocol were a sequence of its own, as other tools
-    send them.  ``deepest``: the tokens of the longest prompt.  ``null_choices``: choices after null
-    contexts, by how they are located.
+    send them.  ``deepest``: the tokens of the longest prompt.
     """
 
     requests: list[RequestRow] = field(default_factory=list)
-    spans: list[SpanRow] = field(default_factory=list)
+    spans: SpanRows = field(default_factory=SpanRows)
     wanted: dict[str, BlockPrompt] = field(default_factory=dict)
     inputs: int = 0
     deepest: int = 0
-    null_choices: dict[Hashable, dict[ChoiceGroup, list[ChoicePrompt]]] = field(
-        default_factory=dict
-    )
     _encodings: dict[tuple[str, bool], Encodings] = field(default_factory=dict)
 
     def encodings(self, tokenizer: Tokenizer, bos: str, enclosed: bool = False) -> Encodings:
@@ -240,13 +237,16 @@ class PreparedBlock:
         """
         key = bos, enclosed
         if key not in self._encodings:
-            self._encodings[key] = Encodings(tokenizer, bos, enclosed)
+            encodings = Encodings(tokenizer, bos, enclosed)
+            # Of a tokenizer that adds nothing, texts have the same tokens either way.
+            if not encodings.adds_tokens:
+                encodings = self._encodings.setdefault(("none", enclosed), encodings)
+            self._encodings[key] = encodings
         return self._encodings[key]
 
     def forget_texts(self) -> None:
         """Free what only preparing needs."""
         self._encodings.clear()
-        self.null_choices.clear()
 
     def forget_sequences(self) -> None:
         """Free the tokens of whole texts, which hardly two protocols share and which are long."""
@@ -299,7 +299,6 @@ class PromptRows:
         slot: Slot,
         prompt: BlockPrompt | None,
         *,
-        null: str | None = None,
         context: str | None = None,
         continuation: str = "",
         choice: ChoicePrompt = _NO_CHOICE,
@@ -308,6 +307,17 @@ class PromptRows:
 
         ``choice``: flags, corrections, tokens dropped, why missing.
         """
+        rows = self.block.spans.add_group([self.span_row(slot, prompt, continuation, choice)])
+        self.block.spans.use(rows, self.protocol.prompt_digest, item, None, context)
+
+    def span_row(
+        self,
+        slot: Slot,
+        prompt: BlockPrompt | None,
+        continuation: str,
+        choice: ChoicePrompt = _NO_CHOICE,
+    ) -> SpanRow:
+        """Add ``prompt``, and return its row without the columns that requests do not share."""
         tokens = 0
         key = None
         if prompt is not None:
@@ -321,13 +331,13 @@ class PromptRows:
         if choice.after is not None:
             after = self._want(choice.after)
         # By position: with names a row takes six times as long, and there are millions.
-        row = SpanRow(
-            self.protocol.prompt_digest,
-            item,
+        return SpanRow(
+            "",
+            "",
             slot.choice,
             slot.part,
-            null,
-            context,
+            None,
+            None,
             continuation,
             key,
             tokens,
@@ -341,7 +351,6 @@ class PromptRows:
             choice.bos,
             choice.missing,
         )
-        self.block.spans.append(row)
 
     def _want(self, prompt: BlockPrompt) -> str:
         """Add ``prompt`` to those of the block, once by its key, and return that."""
@@ -420,7 +429,8 @@ def _shortened(rows: PromptRows, fitted: FittedRequest, tokens: int, reserve: in
     return replace(_whole(request), missing=f"too long: {reason}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, as spans are not.
+@dataclass(slots=True, eq=False, kw_only=True)
 class ChoiceGroup:
     """Continuations of one context, and the ``slots`` that they fill.
 
@@ -439,8 +449,6 @@ class ChoiceGroup:
     def after(self, null: str) -> ChoiceGroup:
         """Return the continuations after the context ``null``.
 
-        Groups that are equal then share their prompts.
-
         White space that ends ``null`` is taken off the start of a continuation, so that both sides
         have the same text but for that space (Brown et al. 2020, "Answer: ").  If the context of
         the request ends with white space, too, the continuations stay unchanged.
@@ -458,19 +466,10 @@ class ChoiceGroup:
             spaced=texts != self.continuations,
         )
 
-    def may_differ(self, choices: Sequence[ChoicePrompt]) -> bool:
-        """Return whether ``choices`` after a null context may score other text than after the
-        request's context.
-
-        Tokens do not reach over the space that a continuation begins with, so few requests must be
-        looked at again.
-        """
-        # A continuation without its space is located alone, so nothing straddles.
-        if self.spaced:
-            return False
-        if not all(text[:1].isspace() for text in self.continuations):
-            return True
-        return any(choice.merged for choice in choices)
+    @property
+    def texts(self) -> Hashable:
+        """Return what decides where the choices are located; equal groups share their rows."""
+        return self.context, self.continuations, self.slots, self.spaced
 
     def policy(self, boundary: str) -> str:
         """Return the boundary policy: a continuation that lacks its space has the tokens that it
@@ -479,6 +478,39 @@ class ChoiceGroup:
         if self.spaced and boundary in COUNTING:
             return APART
         return boundary
+
+
+@dataclass(eq=False)
+class LocatedGroup:
+    """Hold a group, and its ``choices`` as they are located.
+
+    ``rows``: where its rows are in the block, None before a request uses them, and ``inputs``
+    the input tokens of their prompts.
+    """
+
+    group: ChoiceGroup
+    choices: list[ChoicePrompt]
+    rows: range | None = None
+    inputs: int = 0
+
+    @cached_property
+    def longest(self) -> int:
+        """Return the input tokens of the longest choice."""
+        return max([choice.inputs for choice in self.choices], default=0)
+
+    @cached_property
+    def may_differ(self) -> bool:
+        """Return whether the choices may score other text than after the request's context.
+
+        Tokens do not reach over the space that a continuation begins with, so few requests must be
+        looked at again.
+        """
+        # A continuation without its space is located alone, so nothing straddles.
+        if self.group.spaced:
+            return False
+        if not all(text[:1].isspace() for text in self.group.continuations):
+            return True
+        return any(choice.merged for choice in self.choices)
 
 
 def one_context(request: Request, context: str) -> ChoiceGroup:

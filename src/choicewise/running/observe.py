@@ -203,6 +203,10 @@ def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
             limited[index] = question
         else:
             others.append(index)
+    if not limited:
+        # Nearly always, and there are millions of answers.
+        yield from model.answer(questions)
+        return
     if others:
         for number, answer in model.answer([questions[index] for index in others]):
             yield others[number], answer

@@ -18,7 +18,7 @@ from choicewise.engine import cut_shards
 from choicewise.errors import ModelError
 from choicewise.models.model import Model
 from choicewise.questions import Ids, Span
-from choicewise.records import REQUESTS, SPANS
+from choicewise.records import REQUESTS
 from choicewise.requests.blocks import Block, prepare_block
 from choicewise.requests.render import RenderedRequests
 from choicewise.requests.request import Answerer, BlockPrompt
@@ -68,7 +68,7 @@ class Preparer:
         prepared = prepare_block(self.data, block, model, self.skip_bad_items, self.rendered)
         return ReadyBlock(
             requests=make_table(REQUESTS, prepared.requests),
-            spans=make_table(SPANS, prepared.spans),
+            spans=prepared.spans.table(),
             inputs=prepared.inputs,
             deepest=prepared.deepest,
             shards=list(cut_shards(prepared.wanted, self.shard_tokens)),

@@ -389,7 +389,10 @@ def _as_array(keys: Sequence[str]) -> _Keys:
 
 def _is_in(part: _Keys, wanted: _Keys) -> npt.NDArray[np.bool_]:
     """Mark the ``wanted`` keys that ``part`` has."""
-    index = np.searchsorted(part[0], wanted[0])
+    # In their order, neighbours are found in the same part of the memory.
+    order = np.argsort(wanted[0])
+    index = np.empty_like(order)
+    index[order] = np.searchsorted(part[0], wanted[0][order])
     is_present = np.zeros(len(index), dtype=np.bool_)
     while True:
         candidate = part[:, np.minimum(index, len(part[0]) - 1)]

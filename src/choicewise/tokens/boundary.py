@@ -406,7 +406,7 @@ def without(prompt: _Scored, dropped: int) -> _Scored:
     return replace(prompt, context=prompt.context[dropped:])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class _TokenizedRequest:
     """The texts of one request and their tokens.
 

@@ -89,10 +89,10 @@ class Encodings:
     with nothing added.
 
     ``bare``: plain tokens without the dummy space that a tokenizer may put before a text by itself;
-    no tokens for a text that has none without it.  ``located``: the choices that
-    :mod:`choicewise.tokens.boundary` has located.  ``enclosed``: whether whole texts are scored,
-    which may end with what the tokenizer appends to every text: ``suffix``, which is in none of
-    these tokens.
+    no tokens for a text that has none without it.  ``located``: what
+    :mod:`choicewise.tokens.boundary` and :mod:`choicewise.requests.prompters` have located.
+    ``enclosed``: whether whole texts are scored, which may end with what the tokenizer appends to
+    every text: ``suffix``, which is in none of these tokens.
 
     Raises ModelError if the tokenizer appends tokens and texts are not ``enclosed``.
     """
@@ -204,6 +204,11 @@ class Encodings:
         if tokens[:1].tolist() == prefix.tolist():
             return tokens
         return np.concatenate([prefix, tokens])
+
+    @property
+    def adds_tokens(self) -> bool:
+        """Return whether a sequence has other tokens than its text alone."""
+        return bool(len(self._front) or len(self.suffix))
 
     @property
     def lossless(self) -> bool:

@@ -72,17 +72,26 @@ def exact_json(value: Any, *, indent: int | None = None, sort: bool = False) -> 
 
 def json_digest(value: Any) -> str:
     """Return the sha256 (64 hex) of ``value`` as JSON in ASCII with sorted keys."""
-    return text_digest(json.dumps(value, sort_keys=True))
+    return text_digest(ascii_json(value))
+
+
+def ascii_json(value: Any) -> str:
+    """Spell ``value`` as JSON in ASCII with sorted keys."""
+    return json.dumps(value, sort_keys=True)
 
 
 def lines_digest(values: Iterable[Any]) -> str:
     """Return the sha256 (64 hex) of all ``values``, each as a line of JSON in ASCII with sorted
     keys.
     """
+    return spelled_digest(map(json.JSONEncoder(sort_keys=True).encode, values))
+
+
+def spelled_digest(lines: Iterable[str]) -> str:
+    """Return the sha256 (64 hex) of all ``lines``."""
     sha = hashlib.sha256()
-    spell = json.JSONEncoder(sort_keys=True).encode
-    for value in values:
-        sha.update(spell(value).encode() + b"\n")
+    for line in lines:
+        sha.update(line.encode() + b"\n")
     return sha.hexdigest()
 
 

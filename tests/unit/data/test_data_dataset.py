@@ -14,6 +14,7 @@ from choicewise.data.items import Item
 from choicewise.data.rows import Answer, AnswerReader
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.requests.blocks import with_split
+from choicewise.util.jsonio import lines_digest
 from tests.helpers.protocols import mmlu_protocol
 
 FIRST = Item("1", "Q", ("a", "b"), (0,), "law", {"note": "x"})
@@ -33,6 +34,27 @@ CHANGES += [
     {"fields": {"note": "y"}},
     {"fields": {"not": "ex"}},
 ]
+
+
+WORDS = st.text(st.sampled_from('ab"\\/\n\x00é\u2028😀') | st.characters(), max_size=6)
+ITEM = st.builds(
+    Item,
+    id=WORDS,
+    question=WORDS,
+    choices=st.lists(WORDS, min_size=2, max_size=3).map(tuple),
+    gold=st.just((0, 1)) | st.just((1,)),
+    subject=WORDS,
+    fields=st.dictionaries(WORDS, WORDS, max_size=2),
+)
+
+
+@given(items=st.lists(ITEM, max_size=3))
+def test_the_digest_is_that_of_lines_of_json(items: list[Item]) -> None:
+    lines = []
+    for item in items:
+        texts = [item.id, item.subject, item.question]
+        lines.append(["test", *texts, item.choices, item.gold, dict(item.fields)])
+    assert Dataset("any", {"test": tuple(items)}).digest == lines_digest(lines)
 
 
 def test_digest_is_of_the_content() -> None:

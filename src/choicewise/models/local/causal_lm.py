@@ -410,9 +410,12 @@ class Readout:
         count = len(tree.rows)
         self._scores = TokenScores.of(np.zeros(count), np.full(count, np.nan), np.zeros(count))
         self._last_rows = tree.rows[tree.starts[1:] - 1]
-        self._questions = np.argsort(tree.span_of, kind="stable")
+        # Lists, as an array takes several times as long to give one number.
+        self._starts = tree.starts.tolist()
+        questions = np.argsort(tree.span_of, kind="stable")
         spans = np.arange(len(tree.starts))
-        self._first_question = np.searchsorted(tree.span_of[self._questions], spans)
+        self._questions = questions.tolist()
+        self._first_question = np.searchsorted(tree.span_of[questions], spans).tolist()
         self._finished = 0
         self._pending: Callable[[], Answers] | None = None
 
@@ -459,11 +462,11 @@ class Readout:
         first = self._finished
         self._finished = int(np.searchsorted(self._last_rows, stop))
         for span in range(first, self._finished):
-            part = slice(self._tree.starts[span], self._tree.starts[span + 1])
+            part = slice(self._starts[span], self._starts[span + 1])
             answer = TokenScores(scores.tokens[part], scores.logprobs[part], scores.ranks[part])
             questions = slice(self._first_question[span], self._first_question[span + 1])
             for question in self._questions[questions]:
-                yield int(question), answer
+                yield question, answer
 
 
 @dataclass(eq=False)

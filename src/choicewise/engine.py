@@ -426,7 +426,7 @@ def _order(
     # that is not after them, by whether they go on like it, and by the bytes that remain.
     last = context.copy()
     beyond = np.zeros_like(context)
-    remains = [inputs[index] for index in continuation]
+    remains = [inputs[index] for index in continuation.tolist()]
     for index in np.flatnonzero(extended[context]):
         sequence = contexts[context[index]] + remains[index]
         last[index] = bisect_right(contexts, sequence) - 1

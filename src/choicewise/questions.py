@@ -300,7 +300,7 @@ def _numbers(content: bytes) -> Ids:
 
 
 # Not frozen, as a frozen span takes twice as long to make, and there are millions.
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class Span:
     """Score ``continuation`` given ``context``: log P(continuation[j] | context, continuation[:j]).
 
@@ -314,16 +314,15 @@ class Span:
     continuation: Ids
     gold: bool | None = None
     ranked: bool = False
+    _key: str | None = field(default=None, init=False, repr=False)
 
     @property
     def key(self) -> str:
         """Return 32 hex digits that equal contexts and continuations share, in any protocol."""
         # A cached_property takes a lock, and there are millions of spans.
-        key: str | None = self.__dict__.get("_key")
-        if key is None:
-            key = prompt_key(b"span", self.context, self.continuation)
-            self.__dict__["_key"] = key
-        return key
+        if self._key is None:
+            self._key = prompt_key(b"span", self.context, self.continuation)
+        return self._key
 
     @property
     def inputs(self) -> int:

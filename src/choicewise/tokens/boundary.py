@@ -479,7 +479,7 @@ under ``lcp``.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Located:
     """The prompt of a choice after any context with the same end.
 

@@ -419,7 +419,7 @@ class PartwiseTokenizer:
         except ModelError:
             return False
         self._is_framed = any(map(len, self._frame))
-        self._hazard = re.compile("|".join(map(re.escape, rule.hazards)) or r"(?!)")
+        self._hazard = re.compile("|".join(map(re.escape, rule.hazards)))
         for special in (False, True):
             in_parts = self._encode(rule, _PROBES, special)
             if not all(map(np.array_equal, in_parts, self.inner.encode(_PROBES, special=special))):
@@ -489,7 +489,8 @@ class PartwiseTokenizer:
                 return
 
     def _remember(self, new: Sequence[str]) -> None:
-        self._unsplittable.update(filter(self._hazard.search, new))
+        if self._hazard.pattern:
+            self._unsplittable.update(filter(self._hazard.search, new))
         self.remembered += sum(map(len, new))
 
     def _join(self, head: str, parts: Sequence[str], special: bool) -> Ids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
@@ -15,6 +15,7 @@ from choicewise.errors import UsageError, did_you_mean
 from choicewise.protocols.between import Axes, End, inseparable, protocols_between
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import AXES, DECLARED_VALUES, Protocol, differing, signature
+from choicewise.results.measurement import same_items
 from choicewise.results.outcomes import (
     Axis,
     Influence,
@@ -223,7 +224,8 @@ def ladders(outcomes: Outcomes) -> dict[tuple[str, str], Ladder]:
         pairs = list(pairwise(longest))
         for before, after in pairs:
             if (before, after) not in steps:
-                steps[before, after] = _step(nodes[before], nodes[after])
+                there = steps.get((after, before))
+                steps[before, after] = _step_back(there, nodes[before], nodes[after])
         names = nodes[start].outcome.name, nodes[end].outcome.name
         steps_of_pairs = [steps[pair] for pair in pairs]
         climbed[names] = _ladder(outcomes, nodes[start], nodes[end], steps_of_pairs)
@@ -538,6 +540,29 @@ def _step(start: Influence, end: Influence) -> Step:
         lost=int(lost.sum()),
         gained_items=_examples(ids, gained),
         lost_items=_examples(ids, lost),
+    )
+
+
+def _step_back(there: Step | None, start: Influence, end: Influence) -> Step:
+    """Return the step from ``start`` to ``end``; ``there``: that from ``end`` to ``start``, if it
+    is known.
+    """
+    is_same = same_items(start.outcome, end.outcome)
+    metrics = [METRICS[value.outcome.protocol.metric] for value in (start, end)]
+    # Of other items the first few could be others, and of a loss less is better.
+    if there is None or not is_same or metrics[0].credited != metrics[1].credited:
+        return _step(start, end)
+    return replace(
+        there,
+        axes=axes_between(start.outcome.protocol, end.outcome.protocol),
+        name=end.outcome.name,
+        signature=signature(end.outcome.protocol),
+        value=end.value,
+        change=end.value - start.value,
+        gained=there.lost,
+        lost=there.gained,
+        gained_items=there.lost_items,
+        lost_items=there.gained_items,
     )
 
 

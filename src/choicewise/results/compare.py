@@ -45,7 +45,7 @@ from choicewise.results.rows import engine_path, identity, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers, Mask
-from choicewise.scoring.portion import ObservedPortion, row_bytes, row_digests
+from choicewise.scoring.portion import ObservedPortion, row_digests, row_parts
 from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
     Difference,
@@ -657,10 +657,10 @@ def _sent(run: RunEvidence, prompt: str) -> npt.NDArray[np.void]:
     digests = [row_digests(pa.array([], pa.large_binary()))]
     for tables in run.portion_tables(texts=True):
         portion = ObservedPortion(tables, prompt)
-        rows = [row_bytes(portion.item_table["item"])]
+        rows = row_parts(portion.item_table["item"])
         for name in CONTENT_COLUMNS:
             if name != "options":
-                rows.append(row_bytes(portion.requests[name]))
+                rows += row_parts(portion.requests[name])
         contexts = portion.row_contexts
         contexts_of_items = []
         for start, stop in pairwise(portion.item_offsets.tolist()):

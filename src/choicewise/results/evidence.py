@@ -42,8 +42,8 @@ from choicewise.scoring.portion import (
     ObservedPortion,
     RunTables,
     offsets_of,
-    row_bytes,
     row_digests,
+    row_parts,
 )
 from choicewise.scoring.scores import bytes_bare, token_bytes
 from choicewise.store.folder import refuse_part
@@ -514,9 +514,10 @@ def read_texts(evidence: RunEvidence, prompts: Iterable[str]) -> None:
 
 def text_digests(portion: ObservedPortion) -> Digests:
     """Return a digest per item of its id and its :data:`CONTENT_COLUMNS`, [items] of 16 bytes."""
-    columns = [portion.item_table["item"]]
-    columns += [portion.requests[name] for name in CONTENT_COLUMNS]
-    return row_digests(*map(row_bytes, columns))
+    parts = row_parts(portion.item_table["item"])
+    for name in CONTENT_COLUMNS:
+        parts += row_parts(portion.requests[name])
+    return row_digests(*parts)
 
 
 Codes = npt.NDArray[np.int8]
@@ -672,7 +673,7 @@ def _token_digests(portion: ObservedPortion, null: str | None) -> npt.NDArray[np
     """Return a digest per item of its id and of every question about it, [items] of 16 bytes."""
     # The key of a question is made of its kind and the ids of its tokens, so neither the model's
     # weights nor their type count.
-    return row_digests(row_bytes(portion.item_table["item"]), portion.questions(null))
+    return row_digests(*row_parts(portion.item_table["item"]), *portion.questions(null))
 
 
 def _compute(chunks: Mapping[Column[object], list[Any]], portion: ObservedPortion) -> None:

@@ -128,7 +128,8 @@ class ObservedPortion:
         read = self._read(null)
         impossible = np.zeros(len(self.items), dtype=np.int8)
         bits = np.bitwise_or.reduce(self._of_answers(self._tables.impossible, 0), axis=0)
-        np.bitwise_or.at(impossible, self._item[read], bits[read])
+        marked = read & (bits > 0)
+        np.bitwise_or.at(impossible, self._item[marked], bits[marked])
         is_zero = np.append(self._tables.totals == 0, False)[self._answers]
         certain = read & is_zero & (self._choice >= 0)
         if certain.any():
@@ -299,15 +300,15 @@ class ObservedPortion:
         texts[row] = self._spans["context"].filter(pa.array(spans)).to_numpy()
         return list(texts.tolist())
 
-    def questions(self, null: str | None = None) -> pa.Array:
+    def questions(self, null: str | None = None) -> list[pa.Array]:
         """Return every question after the prompt's context or the ``null`` context, by item.
 
-        They are choices, parts and keys, in order, as :func:`row_bytes` of each item.
+        They are choices, parts and keys, in order, as :func:`row_parts` of each item.
         """
         names = ["choice", "part", *KEYS]
-        is_after = self._after(null)
-        spans = self._spans.select(names).filter(is_after)
-        item = self._item[is_after.to_numpy()]
+        rows = np.flatnonzero(_is_true(self._after(null)))
+        spans = _taken(self._spans.select(names), rows)
+        item = self._item[rows]
         # Lexsort takes the most important key last.
         keys = np.stack([spans["part"].to_numpy(), spans["choice"].to_numpy(), item])
         keys = keys.astype(np.int64)
@@ -315,14 +316,14 @@ class ObservedPortion:
         # Blocks of a continued run can overlap, and then repeat spans.
         is_repeated = (np.diff(keys[:, order]) == 0).all(axis=0)
         order = order[np.append(True, ~is_repeated)[: len(order)]]
-        spans = spans.take(pa.array(order))
+        spans = _taken(spans, order)
         columns = [pc.cast(spans[name], pa.string()) for name in names]
         lines = pc.binary_join_element_wise(
             *columns, " ", null_handling="replace", null_replacement="-"
         )
         ends = np.searchsorted(item[order], np.arange(len(self.items) + 1))
         by_item = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), lines.combine_chunks())
-        return row_bytes(pa.chunked_array([by_item]))
+        return row_parts(pa.chunked_array([by_item]))
 
     @property
     def no_number(self) -> Mask:
@@ -381,6 +382,9 @@ class ObservedPortion:
 
     def _of_answers(self, values: npt.NDArray[Any], nothing: Any) -> npt.NDArray[Any]:
         """Return a value of the observations by span, [3, spans]; ``nothing`` without answer."""
+        # Most runs have none of the rare values, and this is called for every prompt and context.
+        if not (values != nothing).any():
+            return np.full(self._answers_of_keys.shape, nothing, dtype=values.dtype)
         # Row -1 is the appended one.
         return np.append(values, nothing)[self._answers_of_keys]
 
@@ -635,7 +639,12 @@ def offsets_of(lists: pa.ChunkedArray, extra: int = 0) -> Integers:
 
 
 def row_bytes(column: pa.ChunkedArray) -> pa.Array:
-    """Return bytes for every row of a column that are equal for equal rows alone, large_binary.
+    """Return bytes for every row of a column that are equal for equal rows alone, large_binary."""
+    return _joined_rows(*row_parts(column))
+
+
+def row_parts(column: pa.ChunkedArray) -> list[pa.Array]:
+    """Return the parts of :func:`row_bytes` one after the other, large_binary [rows] each.
 
     The column has texts, lists of texts or lists of numbers.  The bytes of a row are how many
     values it has (-1 for null), the sizes of these in bytes, and the values one after the other.
@@ -650,15 +659,18 @@ def row_bytes(column: pa.ChunkedArray) -> pa.Array:
     sizes, data = _laid_out(values)
     value_starts = offsets_from(sizes)
     starts = offsets_from(np.maximum(counts, 0))
-    return _joined_rows(
+    return [
         _sliced(counts.astype(_INT), _INT.itemsize * np.arange(len(counts) + 1)),
         _sliced(sizes.astype(_INT), _INT.itemsize * starts),
         _sliced(data, value_starts[starts]),
-    )
+    ]
 
 
 def row_digests(*rows: pa.Array) -> npt.NDArray[np.void]:
-    """Return a digest per item of the bytes that all ``rows`` have of it, [items] of 16 bytes."""
+    """Return a digest per item of the bytes that all ``rows`` have of it, [items] of 16 bytes.
+
+    ``rows``: of :func:`row_bytes`, or its parts, which need not be joined before.
+    """
     digests = []
     for content in _joined_rows(*rows).to_pylist():
         digests.append(hashlib.blake2b(content, digest_size=_DIGEST.itemsize).digest())

@@ -426,16 +426,18 @@ def _order(
     # that is not after them, by whether they go on like it, and by the bytes that remain.
     last = context.copy()
     beyond = np.zeros_like(context)
-    remains = [inputs[index] for index in continuation.tolist()]
-    for index in np.flatnonzero(extended[context]):
-        sequence = contexts[context[index]] + remains[index]
+    remains: dict[int, bytes] = {}
+    for index in np.flatnonzero(extended[context]).tolist():
+        sequence = contexts[context[index]] + inputs[continuation[index]]
         last[index] = bisect_right(contexts, sequence) - 1
         prefix = contexts[last[index]]
         if sequence.startswith(prefix):
-            remains[index] = sequence[len(prefix) :]
+            sequence = sequence[len(prefix) :]
         else:
             beyond[index] = 1
-            remains[index] = sequence
-    rank = {text: index for index, text in enumerate(sorted(set(remains)))}
-    ranks = np.fromiter(map(rank.__getitem__, remains), dtype=np.int64, count=len(remains))
+        remains[index] = sequence
+    rank = {text: index for index, text in enumerate(sorted({*inputs, *remains.values()}))}
+    ranks = np.array([rank[text] for text in inputs], dtype=np.int64)[continuation]
+    for index, text in remains.items():
+        ranks[index] = rank[text]
     return np.lexsort((ranks, beyond, last))

@@ -280,16 +280,16 @@ class PromptRows:
         # The row has the texts as sent; which tokens they were follows from the spans.
         item = fitted.item
         row = RequestRow(
-            prompt=self.protocol.prompt_digest,
-            item=item.id,
-            subject=item.subject,
-            gold=item.gold,
-            context=fitted.context,
-            continuations=fitted.request.continuations,
-            options=fitted.request.options,
-            shots=fitted.shots,
-            shots_dropped=fitted.shots_dropped,
-            tokens_dropped=tokens_dropped,
+            self.protocol.prompt_digest,
+            item.id,
+            item.subject,
+            item.gold,
+            fitted.context,
+            fitted.request.continuations,
+            fitted.request.options,
+            fitted.shots,
+            fitted.shots_dropped,
+            tokens_dropped,
         )
         self.block.requests.append(row)
 

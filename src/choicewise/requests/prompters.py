@@ -375,28 +375,29 @@ class ChoicePrompter(Prompter):
         # What other protocols locate in the same way has the same tokens and rows.
         key = self, protocol.boundary, null
         by_texts: dict[Hashable, LocatedGroup] = rows.encodings.located.setdefault(key, {})
-        new: dict[str, dict[Hashable, ChoiceGroup]] = {}
+        new: dict[str, list[LocatedGroup]] = {}
+        all_located = []
         for group in groups:
-            if group.texts not in by_texts:
-                new.setdefault(group.policy(protocol.boundary), {})[group.texts] = group
-        for policy, new_groups in new.items():
-            choices_of = self._locate(rows, list(new_groups.values()), policy)
-            by_texts.update(
-                zip(new_groups, map(LocatedGroup, new_groups.values(), choices_of), strict=True)
-            )
+            texts = group.texts
+            located = by_texts.get(texts)
+            if located is None:
+                located = by_texts[texts] = LocatedGroup(group)
+                new.setdefault(group.policy(protocol.boundary), []).append(located)
+            all_located.append(located)
+        for policy, new_located in new.items():
+            choices_of = self._locate(rows, [located.group for located in new_located], policy)
+            for located, choices in zip(new_located, choices_of, strict=True):
+                located.choices = choices
         window = self.form.window(rows.limit, rows.encodings)
         cut_start = protocol.fit == "cut-start"
-        fitted = []
-        for group in groups:
-            located = by_texts[group.texts]
+        for index, located in enumerate(all_located):
             if located.longest > window:
                 choices = [
                     self.form.fit(choice, rows.limit, rows.encodings, cut_start=cut_start)
                     for choice in located.choices
                 ]
-                located = LocatedGroup(group, choices)
-            fitted.append(located)
-        return fitted
+                all_located[index] = LocatedGroup(located.group, choices)
+        return all_located
 
     def _use(
         self,

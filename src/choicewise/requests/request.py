@@ -489,7 +489,7 @@ class LocatedGroup:
     """
 
     group: ChoiceGroup
-    choices: list[ChoicePrompt]
+    choices: list[ChoicePrompt] = field(default_factory=list)
     rows: range | None = None
     inputs: int = 0
 
@@ -515,13 +515,13 @@ class LocatedGroup:
 
 def one_context(request: Request, context: str) -> ChoiceGroup:
     """Return the group of all texts of all choices after ``context``."""
-    slots = _slots(tuple(map(len, request.parts)))
+    slots, gold = _slots(tuple(map(len, request.parts)), request.gold)
     return ChoiceGroup(
         context=context,
         differs=False,
         continuations=tuple(chain.from_iterable(request.parts)),
         slots=slots,
-        gold=tuple(index for index, slot in enumerate(slots) if slot.choice in request.gold),
+        gold=gold,
     )
 
 
@@ -603,9 +603,14 @@ def _context_tokens(prompt: BlockPrompt) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _slots(parts: tuple[int, ...]) -> tuple[Slot, ...]:
-    """Return the slots of choices with so many ``parts``; nearly all requests have the same."""
+def _slots(
+    parts: tuple[int, ...], gold: tuple[int, ...]
+) -> tuple[tuple[Slot, ...], tuple[int, ...]]:
+    """Return the slots of choices with so many ``parts``, and which of them are of ``gold`` ones.
+
+    Nearly all requests have the same.
+    """
     slots = []
     for choice, count in enumerate(parts):
         slots += [Slot(choice, part) for part in range(count)]
-    return tuple(slots)
+    return tuple(slots), tuple(index for index, slot in enumerate(slots) if slot.choice in gold)

@@ -99,7 +99,7 @@ def test_what_lies_elsewhere_is_no_more_than_what_is_shared(data: Path, tmp_path
     run = run_of(data, tmp_path / "run", "mmlu/cloze")
     blocks = run.manifest.blocks
     portions = list_portions(run.folder, blocks, places_of(run.evidence.items))
-    shared = SharedObservations(run.folder, blocks, portions)
+    shared = SharedObservations(run.folder, blocks, portions, run.evidence.items)
     rows = [shared.of(number) for number in range(len(portions))]
     assert 0 < sum(map(len, rows)) < len(run.tables.observations)
     for rows_of_portion in rows:

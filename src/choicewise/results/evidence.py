@@ -353,10 +353,10 @@ class RunEvidence:
     def _shared(self) -> SharedObservations:
         """Return the observations that portions need and that lie outside their blocks."""
         if self.only is None:
-            return SharedObservations(self.folder, self._blocks, self._portions)
+            return SharedObservations(self.folder, self._blocks, self._portions, self.items)
         # Only the blocks around these items were checked.
         blocks = present_blocks(self.folder, self._blocks)
-        return SharedObservations(self.folder, blocks, self._portions, checked=False)
+        return SharedObservations(self.folder, blocks, self._portions, self.items, checked=False)
 
     @cached_property
     def _alone(self) -> RunTables:

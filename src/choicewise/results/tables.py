@@ -35,8 +35,8 @@ class SharedObservations:
     """Hold the observations that ``portions`` need and that lie in blocks of other portions.
 
     A block that is read for its portion gives its rows (:meth:`keep`); the others are read when
-    they are needed.  ``checked``: all ``blocks`` were checked before; if not, damaged ones are left
-    out here.
+    they are needed.  ``items``: the item table.  ``checked``: all ``blocks`` were checked before;
+    if not, damaged ones are left out here.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class SharedObservations:
         folder: Path,
         blocks: Sequence[BlockRecord],
         portions: Sequence[Portion],
+        items: pa.Table,
         checked: bool = True,
     ) -> None:
         self._folder = folder
@@ -55,7 +56,10 @@ class SharedObservations:
         self._keys = pa.array([], pa.string())
         if all(len(portion.blocks) == len(blocks) for portion in portions):
             return
-        self._lacking = [_lacking_keys(folder, portion) for portion in portions]
+        self._lacking = []
+        for portion in portions:
+            ids = items["item"].take(pa.array(portion.items)).combine_chunks()
+            self._lacking.append(_lacking_keys(folder, portion, ids))
         self._keys = pc.unique(pa.concat_arrays(self._lacking))
         for block in blocks:
             # The keys alone are read first: most blocks have none of the observations.
@@ -276,12 +280,20 @@ def read_item_rows(folder: Path, numbers: Sequence[int]) -> dict[int, dict[str, 
     return rows_by_number
 
 
-def _lacking_keys(folder: Path, portion: Portion) -> pa.Array:
-    """Return the keys in the spans of ``portion`` whose observations lie in other blocks."""
+def _lacking_keys(folder: Path, portion: Portion, ids: pa.Array) -> pa.Array:
+    """Return the keys in the spans of ``portion`` whose observations lie in other blocks.
+
+    ``ids``: of its items.
+    """
     spans = [SPANS.empty_table().select(KEYS)]
     observations = [OBSERVATIONS.empty_table().select(["key"])]
     for block in portion.blocks:
-        spans.append(read_columns(block_file(folder, block, "spans"), SPANS, KEYS))
+        path = block_file(folder, block, "spans")
+        if block.name in portion.inside:
+            spans.append(read_columns(path, SPANS, KEYS))
+        else:
+            rows = read_columns(path, SPANS, ["item", *KEYS])
+            spans.append(rows.filter(pc.is_in(rows["item"], ids)).select(KEYS))
         path = block_file(folder, block, "observations")
         observations.append(read_columns(path, OBSERVATIONS, ["key"]))
     inside = pa.concat_tables(observations)["key"].combine_chunks()

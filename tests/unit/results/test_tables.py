@@ -94,14 +94,16 @@ def test_portions_are_as_heavy_as_may_be_and_what_they_lack_lies_elsewhere(
     blocks, places = run.manifest.blocks, tables.places_of(run.evidence.items)
     (whole,) = tables.list_portions(run.folder, blocks, places)
     assert (whole.items.tolist(), whole.blocks) == (list(range(12)), blocks)
-    assert len(tables.SharedObservations(run.folder, blocks, [whole]).of(0)) == 0
+    assert (
+        len(tables.SharedObservations(run.folder, blocks, [whole], run.evidence.items).of(0)) == 0
+    )
     monkeypatch.setattr(tables, "MOST", 1)
     portions = tables.list_portions(run.folder, blocks, places)
     assert [len(portion.blocks) for portion in portions] == [1] * len(blocks)
     assert np.concatenate([portion.items for portion in portions]).tolist() == list(range(12))
     assert all(portion.inside == {portion.blocks[0].name} for portion in portions)
     observations = read_blocks(run.folder, blocks, "observations")
-    shared = tables.SharedObservations(run.folder, blocks, portions)
+    shared = tables.SharedObservations(run.folder, blocks, portions, run.evidence.items)
     # Whichever blocks were read before, their rows come in the order of the run.
     for number, block in reversed(list(enumerate(blocks))):
         named = tables.named(read_blocks(run.folder, [block], "spans").select(KEYS))

@@ -577,7 +577,7 @@ def _labelled(protocol: Protocol, item: Item, options: Sequence[str]) -> list[di
 
 
 # Many protocols show the options of an item.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _option_holes(labels: str, options: tuple[str, ...]) -> list[dict[str, str]]:
     labelled = []
     for index, option in enumerate(options):

@@ -218,40 +218,33 @@ class _ScoredData:
         self._continuations = columns
         self._shared = shared
         self._answers: dict[tuple[int, bytes], int] = {}
-        lines = shared.lines
-        generated = columns["text"]
-        choice = []
-        text = []
-        for row, continuation in enumerate(columns["continuation"]):
-            if generated[row] is not None:
-                choice.append(-1)
-                text.append(lines[generated[row]])
-                continue
-            choice.append(columns["choice"][row])
-            text.append(lines[_NO_TEXT if continuation is None else continuation])
-        self._columns: dict[str, list[Any]] = {
-            "choice": choice,
-            "text": text,
-            "total": rounded(columns["total"]),
-            "part": [part or None for part in columns["part"]],
-            "null": [lines[null] for null in columns["null"]],
-            "context": list(map(shared.texts.add, columns["context"])),
-            "value": rounded(columns["value"]),
-            "most": [at_most or None for at_most in columns["at_most"]],
-            "before": rounded(columns["before"]),
-            "after": rounded(columns["after"]),
-            "warnings": list(self._warnings()),
-        }
         self._logprobs = rounded(columns.tokens.logprobs)
+        self._columns: dict[str, list[Any]] = {
+            "part": [part or None for part in columns["part"]],
+            "most": [at_most or None for at_most in columns["at_most"]],
+        }
+        for name in ("total", "value", "before", "after"):
+            self._columns[name] = rounded(columns[name])
 
     def columns_of(self, rows: Sequence[int]) -> JsonDict:
         """Return the columns of ``rows``, those that have a value in one of them."""
-        cells = {}
+        columns = self._continuations
+        lines = self._shared.lines
+        cells: dict[str, list[Any]] = {"choice": [], "text": []}
+        for row in rows:
+            choice = columns["choice"][row]
+            text = columns["continuation"][row]
+            if columns["text"][row] is not None:
+                choice = -1
+                text = columns["text"][row]
+            cells["choice"].append(choice)
+            cells["text"].append(lines[_NO_TEXT if text is None else text])
+        cells["null"] = [lines[columns["null"][row]] for row in rows]
+        cells["context"] = [self._shared.texts.add(columns["context"][row]) for row in rows]
+        cells["warnings"] = list(map(self._warnings, rows))
         for name, column in self._columns.items():
-            values = [column[row] for row in rows]
-            if values.count(None) < len(values):
-                cells[name] = values
-        return cells
+            cells[name] = [column[row] for row in rows]
+        return {name: values for name, values in cells.items() if _has_value(values)}
 
     def answers_of(self, request: RequestRows, rows: Sequence[int]) -> Iterator[int | None]:
         """Yield the positions of the answers of ``rows`` among the shared ones; None without
@@ -273,20 +266,22 @@ class _ScoredData:
                 self._shared.answers.append((lines, logprobs[:_MOST_TOKENS]))
             yield self._answers[key]
 
-    def _warnings(self) -> Iterator[list[int] | None]:
-        """Yield the numbers of the warnings about each continuation; None if there are none."""
+    def _warnings(self, row: int) -> list[int] | None:
+        """Return the numbers of the warnings about a continuation; None if there are none."""
         columns = self._continuations
-        flags = zip(*(columns[name] for name in _FLAGS), strict=True)
-        for row, values in enumerate(flags):
-            warnings = continuation_warnings(*values)
-            further = columns.tokens.count(columns.answers[row]) - _MOST_TOKENS
-            if further > 0:
-                warnings += (f"{further} more tokens",)
-            yield [self._shared.warning(warning) for warning in warnings] or None
+        warnings = continuation_warnings(*(columns[name][row] for name in _FLAGS))
+        further = columns.tokens.count(columns.answers[row]) - _MOST_TOKENS
+        if further > 0:
+            warnings += (f"{further} more tokens",)
+        return [self._shared.warning(warning) for warning in warnings] or None
 
 
 _FLAGS = tuple("merged noncanonical lossy unknown bos tokens_dropped missing at_most".split())
 """Columns that the warnings about a continuation are made of, in the order of the arguments."""
+
+
+def _has_value(values: Sequence[Any]) -> bool:
+    return any(value is not None for value in values)
 
 
 class _DecisionData:

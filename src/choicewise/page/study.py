@@ -233,7 +233,9 @@ class ShownRun:
 
     @cached_property
     def _kept(self) -> Run:
-        return open_run(self.folder, keeps=True)
+        run = open_run(self.folder)
+        run.evidence.keeps = True
+        return run
 
     @property
     def location(self) -> str:

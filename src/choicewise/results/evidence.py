@@ -143,8 +143,8 @@ class RunEvidence:
     """Hold the evidence of the run in ``folder`` by prompt; nothing is read before it is needed.
 
     ``only``: rows of the item table ``items``, in its order; then the evidence is that of these
-    items, and only their blocks are read.  ``keeps``: the tables of a small run are
-    read once and stay in memory.
+    items, and only their blocks are read.  ``keeps``, False unless it is set: the
+    tables of a small run are read once and stay in memory.
     """
 
     def __init__(
@@ -153,12 +153,11 @@ class RunEvidence:
         manifest: Manifest,
         only: Sequence[int] | None = None,
         items: pa.Table | None = None,
-        keeps: bool = False,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.only = only
-        self._keeps = keeps
+        self.keeps = False
         if items is not None:
             self.items = items
         self.reasons = Reasons()
@@ -262,7 +261,7 @@ class RunEvidence:
     @cached_property
     def kept(self) -> RunTables | None:
         """Return all tables of a small run, which stay in memory; None of any other run."""
-        if not self._keeps or len(self._portions) != 1:
+        if not self.keeps or len(self._portions) != 1:
             return None
         tables = self._read(0, texts=True)
         return tables if tables.bytes <= MOST_KEPT else None

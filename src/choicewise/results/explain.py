@@ -23,6 +23,7 @@ from choicewise.results.evidence import RunEvidence
 from choicewise.results.measurement import Measurement
 from choicewise.results.run import Run
 from choicewise.results.tables import read_item_rows
+from choicewise.scoring.calibrate import ACROSS_ITEMS
 from choicewise.scoring.observed import Floats, Mask
 from choicewise.scoring.portion import NO_NUMBER, RunTables
 from choicewise.util.jsonio import JsonMapping
@@ -268,7 +269,12 @@ class ExplainedItems:
             evidence = RunEvidence(run.folder, run.manifest, sorted(set(rows)), run.evidence.items)
             (tables,) = evidence.portion_tables()
             # A calibration across items depends on all of the run, not on these items alone.
-            measured = Run(evidence, run.protocols).measurements | run.calibrated_across_items
+            across_items = {}
+            for name, protocol in run.protocols.items():
+                if protocol.calibration in ACROSS_ITEMS:
+                    across_items[name] = protocol
+            measured = dict(Run(evidence, run.protocols).measurements)
+            measured |= Run(run.evidence, across_items).measurements
         else:
             tables = run.evidence.kept.of_items(pa.array(ids, pa.string()))
             measured = run.measurements

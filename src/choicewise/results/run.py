@@ -22,22 +22,20 @@ from choicewise.results.evidence import NO_NUMBER, Evidence, RunEvidence, read_t
 from choicewise.results.measurement import Measurement, choice_probabilities, measure
 from choicewise.results.number import Number
 from choicewise.results.rows import rows
-from choicewise.scoring.calibrate import ACROSS_ITEMS
 from choicewise.scoring.observed import row_of
 from choicewise.scoring.portion import RunTables
 from choicewise.store.folder import read_manifest
 from choicewise.util.text import counted
 
 
-def open_run(folder: str | Path, keeps: bool = False) -> Run:
-    """Return the run in ``folder``; ``keeps``: the tables of a small run stay in memory.
+def open_run(folder: str | Path) -> Run:
+    """Return the run in ``folder``.
 
     Raises StoreError if it is no run folder, damaged, or newer than this version.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
-    evidence = RunEvidence(folder, manifest, keeps=keeps)
-    return Run(evidence, asked_protocols(folder, manifest))
+    return Run(RunEvidence(folder, manifest), asked_protocols(folder, manifest))
 
 
 @dataclass(frozen=True)
@@ -166,15 +164,6 @@ class Run:
     def measurements(self) -> dict[str, Measurement]:
         """The scores, decisions and values under each of the run's protocols, by name."""
         return measure(self.protocols, self.evidence, self.noise, self.manifest.dataset.categories)
-
-    @cached_property
-    def calibrated_across_items(self) -> dict[str, Measurement]:
-        """Those of the measurements in which the result of an item depends on other items."""
-        protocols = {}
-        for name, protocol in self.protocols.items():
-            if protocol.calibration in ACROSS_ITEMS:
-                protocols[name] = protocol
-        return Run(self.evidence, protocols).measurements
 
     @property
     def unanswered(self) -> list[str]:

@@ -506,6 +506,7 @@ def test_the_columns_of_items_in_full_hold_every_continuation(study: Study) -> N
     first = read.data(ids[:1])
     assert (len(first["items"]), len(batch["items"])) == (1, len(ids))
     assert len(first["answers"]) < len(batch["answers"])
+    assert len(first["lines"]) <= len(batch["lines"])
     contexts, nulls = set(), 0
     for number, run in enumerate(study.runs):
         for item, explained in enumerate(explain_items(open_run(run.folder), ids)):

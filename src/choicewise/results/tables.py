@@ -115,7 +115,7 @@ def _keys_of(spans: pa.Table) -> pa.Array:
     return pc.drop_null(pa.concat_arrays([spans[name].combine_chunks() for name in KEYS]))
 
 
-MOST = 96_000_000
+MOST = 64_000_000
 """Bytes that the spans and tokens of a portion take, roughly; a single block may have more."""
 
 

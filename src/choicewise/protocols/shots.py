@@ -73,11 +73,13 @@ def sample(
         return [examples[:count]] * len(wanted)
     pool = _pool(protocol, dataset, subject)
     stream = STREAMS.get(protocol.sampler)
-    if stream is None and protocol.sampler != "helm":
-        return [tuple(pool[:count])] * len(wanted)
     # Rows are drawn once for all items of the subject.
     seed = protocol.seed
     key = (protocol.sampler, protocol.split, protocol.shot_split, subject, count, seed)
+    if stream is None and protocol.sampler != "helm":
+        if key not in dataset.drawn:
+            dataset.drawn[key] = tuple(pool[:count])
+        return [dataset.drawn[key]] * len(wanted)
     if key not in dataset.drawn:
         if stream is None:
             drawn = draw_helm(pool.right_texts(), count, seed)

@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,100 +52,118 @@ LENGTHS: Mapping[str, Sequence[int]] = {"32": (32,), "128": (128,), "512": (512,
 def chains(
     model: LocalModel, items: int, shots: int, count: int, limits: Sequence[int]
 ) -> list[Generation]:
-    """The chains of the first items of a bundled subject, which end at their limit alone."""
+    """Return the chains of the first items of a bundled subject, which end at their limit alone."""
     data = open_dataset("bundled:merrowick")
     axes = f"chains={count},new_tokens={max(limits)},split=test,shots={shots}"
-    axes += ",shot_split=dev,sampler=first" if shots else ""
+    if shots:
+        axes += ",shot_split=dev,sampler=first"
     (protocol,) = change_axes(resolve(PROTOCOL), axes).values()
-    block, subject = PreparedBlock(), data.choose("test", None)[0]
-    asked = TemplateSource(protocol, data).requests(subject, data.rows("test", subject)[:items])
-    add_prompts(block, protocol, [each for each in asked if isinstance(each, Request)], model)
-    found = [each for each in block.wanted.values() if isinstance(each, Generation)]
-    if len(found) != items * count:
+    subject = data.choose("test", None)[0]
+    block = PreparedBlock()
+    rendered = TemplateSource(protocol, data).requests(subject, data.rows("test", subject)[:items])
+    requests = [request for request in rendered if isinstance(request, Request)]
+    add_prompts(block, protocol, requests, model)
+    generations = [prompt for prompt in block.wanted.values() if isinstance(prompt, Generation)]
+    if len(generations) != items * count:
         raise RuntimeError(
-            f"{len(found)} chains are asked, not {items} times {count}; take fewer --items or --shots"
+            f"there are {len(generations)} chains, not {items} times {count}; "
+            "take fewer --items or --shots"
         )
-    return [
-        replace(chain, limit=limits[number % count % len(limits)], stops=(), marks={})
-        for number, chain in enumerate(found)
-    ]
+    chosen = []
+    for number, chain in enumerate(generations):
+        limit = limits[number % count % len(limits)]
+        chosen.append(replace(chain, limit=limit, stops=(), marks={}))
+    return chosen
 
 
-def ours(path: ComputePath, asked: Sequence[Generation], table: Sequence[bytes]) -> list[list[int]]:
-    """The tokens of each generation."""
-    return [
-        scores.tokens.tolist()
-        for _, scores in sorted(path.generate(asked, (), table), key=lambda each: each[0])
-    ]
+def ours(
+    path: ComputePath, wanted: Sequence[Generation], table: Sequence[bytes]
+) -> list[list[int]]:
+    """Return the tokens of the ``wanted`` chains."""
+    tokens: list[list[int]] = [[] for _ in wanted]
+    for index, scores in path.generate(wanted, (), table):
+        tokens[index] = scores.tokens.tolist()
+    return tokens
 
 
 @torch.inference_mode()
-def theirs(model: Any, asked: Sequence[Generation], count: int, batch: int) -> list[list[int]]:
-    """Likewise by ``generate``, ``batch`` rows at a time, ``count`` of each prompt, prompts of about one length."""
-    prompts = [each.context for each in asked[::count]]
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    sampled = asked[0].sampling is not None
-    how: dict[str, Any] = {
-        "do_sample": sampled,
+def theirs(model: Any, wanted: Sequence[Generation], count: int, batch: int) -> list[list[int]]:
+    """Return the tokens of the ``wanted`` chains, drawn by ``generate``.
+
+    It draws ``count`` chains of a prompt, ``batch`` rows at a time, of prompts of like length.
+    """
+    prompts = [chain.context for chain in wanted[::count]]
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    is_sampled = wanted[0].sampling is not None
+    settings: dict[str, Any] = {
+        "do_sample": is_sampled,
         "num_return_sequences": count,
-        "max_new_tokens": max(chain.limit for chain in asked),
+        "max_new_tokens": max(chain.limit for chain in wanted),
+        "pad_token_id": 0,
+        "eos_token_id": None,
+        "use_cache": True,
     }
-    how |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0} if sampled else {}
-    how |= {"pad_token_id": 0, "eos_token_id": None, "use_cache": True}
-    found: list[list[list[int]]] = [[] for _ in prompts]
+    if is_sampled:
+        settings |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    rows_of_prompt: list[list[list[int]]] = [[] for _ in prompts]
     step = max(1, batch // count)
-    for part in (order[first : first + step] for first in range(0, len(order), step)):
-        width = max(len(prompts[place]) for place in part)
-        inputs, mask = np.zeros((2, len(part), width), dtype=np.int64)
-        for row, place in enumerate(part):
-            inputs[row, width - len(prompts[place]) :], mask[row, width - len(prompts[place]) :] = (
-                prompts[place],
-                1,
-            )
-        given = {"input_ids": torch.from_numpy(inputs), "attention_mask": torch.from_numpy(mask)}
-        rows = model.generate(**given, **how)[:, width:].tolist()
-        for row, place in enumerate(part):
-            found[place] = rows[row * count : (row + 1) * count]
-    drawn = [row for rows in found for row in rows]
-    return [row[: chain.limit] for row, chain in zip(drawn, asked, strict=True)]
+    for first in range(0, len(order), step):
+        part = order[first : first + step]
+        width = max(len(prompts[index]) for index in part)
+        inputs = np.zeros((len(part), width), dtype=np.int64)
+        mask = np.zeros_like(inputs)
+        for row, index in enumerate(part):
+            padding = width - len(prompts[index])
+            inputs[row, padding:] = prompts[index]
+            mask[row, padding:] = 1
+        output = model.generate(
+            input_ids=torch.from_numpy(inputs), attention_mask=torch.from_numpy(mask), **settings
+        )
+        rows = output[:, width:].tolist()
+        for row, index in enumerate(part):
+            rows_of_prompt[index] = rows[row * count : (row + 1) * count]
+    drawn = [row for rows in rows_of_prompt for row in rows]
+    return [row[: chain.limit] for row, chain in zip(drawn, wanted, strict=True)]
 
 
 def measure(
     model: LocalModel, name: str, shots: int, length: str, choice: argparse.Namespace
 ) -> dict[str, Any]:
-    """Tokens a second of both, in turn."""
-    asked = chains(model, choice.items, shots, choice.chains, LENGTHS[length])
-    lm, table = CausalLM(model.model, model.window, model.vocabulary), model.tokenizer.token_bytes
+    """Return the tokens a second of both, drawn in turn."""
+    wanted = chains(model, choice.items, shots, choice.chains, LENGTHS[length])
+    lm = CausalLM(model.model, model.window, model.vocabulary)
+    table = model.tokenizer.token_bytes
     model.model.generation_config.eos_token_id = None  # so that nothing ends before its limit
     rung = check(lm, rungs("cpu")).rung
-    greedy = [replace(each, sampling=None) for each in asked[:: choice.chains]]
-    both = ours(compute_path(rung, lm), greedy, table), theirs(model.model, greedy, 1, 8)
-    if both[0] != both[1]:
+    # What both draw can be compared only where chance has no part.
+    greedy = [replace(chain, sampling=None) for chain in wanted[:: choice.chains]]
+    if ours(compute_path(rung, lm), greedy, table) != theirs(model.model, greedy, 1, 8):
         raise RuntimeError(f"{name}: the greedy tokens of ours and transformers differ")
-    programs = {"ours": lambda: ours(compute_path(rung, lm), asked, table)}
-    programs |= {
-        f"generate, {batch} rows": (
-            lambda batch=batch: theirs(model.model, asked, choice.chains, batch)
-        )
-        for batch in choice.batch
+    programs: dict[str, Callable[[], list[list[int]]]] = {
+        "ours": partial(_ours_anew, rung, lm, wanted, table)
     }
-    few = asked[: choice.chains]
-    programs["ours, one at a time"] = lambda: ours(compute_path("prefix", lm), few, table)
-    turns: list[dict[str, dict[str, float]]] = []
+    for batch in choice.batch:
+        programs[f"generate, {batch} rows"] = partial(
+            theirs, model.model, wanted, choice.chains, batch
+        )
+    few = wanted[: choice.chains]
+    programs["ours, one at a time"] = partial(_ours_anew, "prefix", lm, few, table)
+    turns = []
     for _ in range(choice.repeats):
         turn = {}
         for program, run in programs.items():
-            start, cpu = time.perf_counter(), time.process_time()
-            drawn = run()
-            turn[program] = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu}
-            turn[program]["tokens"] = sum(map(len, drawn))
-            for tokens, chain in zip(drawn, asked, strict=False):
-                if len(tokens) != chain.limit:
-                    raise RuntimeError(
-                        f"{program} drew a chain of {len(tokens)} tokens, not {chain.limit}"
-                    )
+            turn[program] = _timed(program, run, wanted)
         turns.append(turn)
-    prompt = [len(each.context) for each in asked[:: choice.chains]]
+
+    rates = {}
+    for program in programs:
+        rates[program] = spread([turn[program]["tokens"] / turn[program]["cpu"] for turn in turns])
+    ratios = {}
+    for clock in CLOCKS:
+        ratios[f"generate / ours, {clock}"] = spread(
+            [fastest(turn, clock) / turn["ours"][clock] for turn in turns]
+        )
+    prompt_tokens = [len(chain.context) for chain in wanted[:: choice.chains]]
     return {
         "model": name,
         "rung": rung,
@@ -152,27 +171,40 @@ def measure(
         "items": choice.items,
         "chains": choice.chains,
         "tokens": length,
-        "prompt tokens": sum(prompt) / len(prompt),
-        "tokens a second": {
-            program: spread([turn[program]["tokens"] / turn[program]["cpu"] for turn in turns])
-            for program in programs
-        },
-        **{
-            f"generate / ours, {clock}": spread(
-                [fastest(turn, clock) / turn["ours"][clock] for turn in turns]
-            )
-            for clock in CLOCKS
-        },
+        "prompt tokens": sum(prompt_tokens) / len(prompt_tokens),
+        "tokens a second": rates,
+        **ratios,
         "turns": turns,
         "machine": machine(threads=choice.threads),
     }
 
 
+def _ours_anew(
+    rung: str, lm: CausalLM, wanted: Sequence[Generation], table: Sequence[bytes]
+) -> list[list[int]]:
+    """Draw the ``wanted`` chains by a new path, as a run does."""
+    return ours(compute_path(rung, lm), wanted, table)
+
+
+def _timed(
+    program: str, run: Callable[[], list[list[int]]], wanted: Sequence[Generation]
+) -> dict[str, float]:
+    """Return the seconds of a program and the tokens that it drew; its chains must be whole."""
+    start = time.perf_counter()
+    cpu = time.process_time()
+    drawn = run()
+    seconds = {"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    # Some programs draw only the first of the chains.
+    for tokens, chain in zip(drawn, wanted, strict=False):
+        if len(tokens) != chain.limit:
+            raise RuntimeError(f"{program} drew a chain of {len(tokens)} tokens, not {chain.limit}")
+    return {**seconds, "tokens": sum(map(len, drawn))}
+
+
 def fastest(turn: Mapping[str, Mapping[str, float]], clock: str) -> float:
-    """Seconds of ``generate`` in its best batch size."""
-    return min(
-        seconds[clock] for program, seconds in turn.items() if program.startswith("generate")
-    )
+    """Return the seconds of ``generate`` in its best batch size."""
+    of_generate = [turn[program] for program in turn if program.startswith("generate")]
+    return min(seconds[clock] for seconds in of_generate)
 
 
 def main() -> None:
@@ -201,22 +233,21 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results" / "chains.json")
     choice = parser.parse_args()
     torch.set_num_threads(choice.threads)
-    found = []
+    cases = []
     for name in choice.model or ["bundled:merrow-bpe-2048"]:
-        where = (
-            str(folder(name, prepare(choice.work, choice.shared)[1], choice.work))
-            if name in SHAPES
-            else name
-        )
-        loaded = load_model(where, device="cpu")
+        source = name
+        if name in SHAPES:
+            source = str(folder(name, prepare(choice.work, choice.shared)[1], choice.work))
+        loaded = load_model(source, device="cpu")
         assert isinstance(loaded, FolderModel)
         assert isinstance(loaded.local, LocalModel)
         for shots in choice.shots or (0, 5):
             for length in choice.tokens or LENGTHS:
-                found.append(measure(loaded.local, name, shots, length, choice))
-                print(json.dumps(found[-1]), flush=True)
+                case = measure(loaded.local, name, shots, length, choice)
+                print(json.dumps(case), flush=True)
+                cases.append(case)
     choice.results.parent.mkdir(parents=True, exist_ok=True)
-    choice.results.write_text(json.dumps(found, indent=1) + "\n")
+    choice.results.write_text(json.dumps(cases, indent=1) + "\n")
 
 
 if __name__ == "__main__":

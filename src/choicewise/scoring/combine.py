@@ -270,7 +270,9 @@ def expected_rating(parts: Sequence[Continuations]) -> Floats:
     sums = np.stack([part.sums for part in parts])
     with np.errstate(invalid="ignore"):
         shares = np.exp(sums - np.logaddexp.reduce(sums, axis=0))
-    return np.arange(1, len(parts) + 1) @ shares
+    ratings = np.arange(1, len(parts) + 1)[:, np.newaxis]
+    # BLAS (``@``) adds in an order that depends on an item's position among the others.
+    return np.asarray((ratings * shares).sum(axis=0))
 
 
 def rating_range(parts: Sequence[Continuations]) -> Range:

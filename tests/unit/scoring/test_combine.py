@@ -211,6 +211,15 @@ def test_expected_rating_is_a_mean_of_the_labels(sums: list[float]) -> None:
     assert expected_rating([single(value) for value in sums])[0] == pytest.approx(mean, abs=1e-4)
 
 
+@given(items=st.lists(st.lists(LOGPROB, min_size=5, max_size=5), min_size=2, max_size=40))
+def test_a_rating_does_not_depend_on_the_items_beside_it(items: list[list[float]]) -> None:
+    together = expected_rating(
+        [continuations([[row("x", item[label])] for item in items]) for label in range(5)]
+    )
+    alone = [expected_rating([single(value) for value in item])[0] for item in items]
+    assert together.tolist() == alone
+
+
 @given(logprobs=st.lists(st.floats(-5, -0.7), min_size=1, max_size=4), end=st.floats(-9, -0.8))
 def test_without_end_renormalises_every_token(logprobs: list[float], end: float) -> None:
     observed = continuations([[row("x", *logprobs), row("y", -1.0)]])

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _KERNEL = {
     "Run": "choicewise.results.run",
-    "compare": "choicewise.running.front",
     "evaluate": "choicewise.running.evaluate",
     "ladder": "choicewise.running.front",
     "load_model": "choicewise.models.load",

@@ -1,6 +1,7 @@
 """The public names for type checkers and editors, which read this file in place of ``__init__.py``."""
 
 from choicewise.data.open import open_dataset
+from choicewise.extensions.comparison.compare import compare_runs as compare
 from choicewise.extensions.interop.export import export
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
 from choicewise.extensions.interop.logs.import_log import import_log
@@ -16,7 +17,6 @@ from choicewise.requests.render import read_rendered
 from choicewise.results.run import Run, open_run
 from choicewise.running.evaluate import evaluate
 from choicewise.running.front import climb as ladder
-from choicewise.running.front import compare_runs as compare
 
 __all__ = [
     "InLoop",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from choicewise.protocols.protocol import Protocol
     from choicewise.records import Manifest, ServerRecord, Sweep
     from choicewise.requests.request import Prompter
-    from choicewise.results.compare import Comparison
+    from choicewise.results.comparison import Comparison
     from choicewise.results.measurement import Measurement
     from choicewise.results.number import Number
     from choicewise.results.outcomes import Summary

@@ -14,6 +14,7 @@ import scipy.stats
 from choicewise import evaluate, open_run
 from choicewise.cli.report import Interval
 from choicewise.errors import UsageError
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.models.fake import HashModel, Oracle
 from choicewise.models.model import SelfCheck
 from choicewise.protocols.catalogue import resolve
@@ -26,7 +27,6 @@ from choicewise.report.tables import (
     report_tables,
     serious_warnings,
 )
-from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.results.measurement import interval
 from choicewise.results.number import WARNINGS, Number

@@ -12,6 +12,7 @@ from torch import nn
 from choicewise import evaluate, load_model, open_run, score
 from choicewise.engine import Reach
 from choicewise.errors import ModelError, StoreError
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.models.local import products
 from choicewise.models.local.attention import AttentionOptions, attend
 from choicewise.models.local.products import (
@@ -21,7 +22,6 @@ from choicewise.models.local.products import (
     products_of,
     use_products,
 )
-from choicewise.results.compare import comparisons
 from choicewise.results.outcomes import Axis
 
 CHOICES = [" The fog", " a bell of bronze", " 1234"]

@@ -216,7 +216,7 @@ def test_no_process_outlives_the_command(study: Study, name: str) -> None:
 
 FORKS = """
 import json, os, sys
-import scipy.stats, choicewise.cli.commands, choicewise.results.compare, choicewise.running.evaluate
+import scipy.stats, choicewise.cli.commands, choicewise.extensions.comparison.compare, choicewise.running.evaluate
 from choicewise.cli import main
 folder, kept, lines = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 for name, words in lines.items():

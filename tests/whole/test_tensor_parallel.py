@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 from choicewise import open_run
 from choicewise.bundled import MODELS
-from choicewise.results.compare import comparisons
+from choicewise.extensions.comparison.compare import comparisons
 from tests.helpers.commands import choicewise
 from tests.helpers.messages import Gist
 from tests.helpers.tiny_models import tiny

@@ -13,11 +13,11 @@ from choicewise.protocols.protocol import LETTER_FAMILIES, TEXT_FAMILIES
 from choicewise.report.brief import extremes, publication_text
 from choicewise.report.findings import doubts, gaps, guessing_sentences, sentences
 from choicewise.report.tables import scored_cells
-from choicewise.results.compare import published
 from choicewise.results.finding import Finding
 from choicewise.results.guessing import guess
 from choicewise.results.headline import headline
 from choicewise.results.number import Number
+from choicewise.results.published import published
 from choicewise.table import Column, Span, Table, as_html
 from choicewise.util.text import listed, percent, sentence
 

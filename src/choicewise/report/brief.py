@@ -191,7 +191,7 @@ def _warnings(row: Number) -> set[str]:
 
 def publication_text(columns: Sequence[str]) -> str:
     """Return the first published model with its numbers under protocols of these ids."""
-    from choicewise.results.compare import published
+    from choicewise.results.published import published
 
     numbers = [published()[column][0] for column in columns]
     return f"{numbers[0].model} {', '.join(percent(number.value) for number in numbers)}"

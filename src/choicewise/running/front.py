@@ -1,35 +1,16 @@
-"""Compare runs and climb between protocols, for Python and for the command line."""
+"""Climb between two protocols of a run, for Python and for the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from choicewise.errors import ProtocolError, UsageError
 from choicewise.protocols.between import End, apply_metrics, under_metrics
 from choicewise.protocols.catalogue import names, one, variant_of
 from choicewise.protocols.protocol import signature
-from choicewise.results.compare import Comparison, comparisons
 from choicewise.results.ladder import BothWays, both_ways
 from choicewise.results.run import Run, meanings_of, open_run, warn_of_variants
 from choicewise.results.sweep import one_run
-
-
-def compare_runs(
-    left: Run | str | Path, right: Run | str | Path | None = None, protocols: Sequence[str] = ()
-) -> list[Comparison]:
-    """Say for pairs of numbers whether they are comparable, and why they differ.
-
-    - ``left``: a run, or its folder.
-    - ``right``: another one; None to compare two protocols of ``left``.
-    - ``protocols``: compare under these; by default under each that both runs have.  Two names are
-      the protocol of ``left`` and that of ``right``.
-
-    ``choicewise compare A B`` prints the same.  Raises UsageError if there is nothing to compare.
-    """
-    left_run = _opened(left)
-    right_run = None if right is None else _opened(right)
-    return list(comparisons(left_run, right_run, protocols))
 
 
 def climb(run: Run | str | Path, start: str, end: str, metric: str | None = None) -> BothWays:
@@ -42,16 +23,17 @@ def climb(run: Run | str | Path, start: str, end: str, metric: str | None = None
     ``choicewise ladder P Q DIR`` prints the same.  Raises UsageError if the run lacks one of the
     two, or if both are the same.
     """
-    opened = _opened(run)
-    first, _ = named_end(start, opened)
-    last, _ = named_end(end, opened)
+    opened_run = opened(run)
+    first, _ = named_end(start, opened_run)
+    last, _ = named_end(end, opened_run)
     refuse_same(first, last)
     if metric is not None:
-        opened, first, last = measured(opened, first, last, metric)
-    return both_ways(opened, first, last, names())
+        opened_run, first, last = measured(opened_run, first, last, metric)
+    return both_ways(opened_run, first, last, names())
 
 
-def _opened(run: Run | str | Path) -> Run:
+def opened(run: Run | str | Path) -> Run:
+    """Return ``run``, or the one in the folder of that name."""
     if isinstance(run, Run):
         return run
     return open_run(one_run(run))

@@ -24,8 +24,8 @@ from lm_eval.utils import (
 import choicewise
 from choicewise import Run, evaluate, import_log
 from choicewise.bundled import BENCHMARK, MODELS
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.extensions.interop.harness_tasks.as_protocols import load_harness_tasks
-from choicewise.results.compare import comparisons
 
 from ..harness_compared import NAMES, theirs, write_logs
 from .test_harness_lm_requests import tasks

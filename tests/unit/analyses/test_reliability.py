@@ -9,9 +9,9 @@ from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
 from choicewise.extensions.analyses.charts.stored import chain
 from choicewise.extensions.analyses.statistics import reliability
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.protocols.between import under_metrics
 from choicewise.protocols.metrics import CHAIN
-from choicewise.results.compare import comparisons
 from choicewise.results.outcomes import influence, outcomes_of, ranked
 from choicewise.results.temperature import with_temperature
 from tests.helpers.mmlu_data import write_mmlu

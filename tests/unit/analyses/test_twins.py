@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from choicewise import evaluate
 from choicewise.extensions.analyses.twins import Twins
 from choicewise.extensions.analyses.twins_report import twin_lines
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.models.fake import HashModel
 from choicewise.report.tables import nats
-from choicewise.results.compare import Comparison, comparisons
+from choicewise.results.comparison import Comparison
 from choicewise.results.run import Run
 from choicewise.scoring.decide import divergences
 from choicewise.scoring.intervals import wilson

@@ -21,7 +21,7 @@ from choicewise.models.fake import HashModel
 from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import axis_differences
 from choicewise.report.axes import WIDTH, axes_text, change_text
-from choicewise.results.compare import Comparison
+from choicewise.results.comparison import Comparison
 from choicewise.results.outcomes import Axis
 from choicewise.results.run import Run
 from choicewise.results.summary import summarize

@@ -11,6 +11,7 @@ import pytest
 from choicewise import Run, evaluate, import_log
 from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.extensions.interop.logs.harness import samples_of
 from choicewise.extensions.interop.logs.harness_samples import read_items, sample_rows, scan_samples
@@ -19,7 +20,6 @@ from choicewise.extensions.interop.logs.harness_v0 import read_logs as read_writ
 from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.page.document import write_page
 from choicewise.requests.render import rendered_requests
-from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.store.folder import read_sweep
 from tests.helpers.commands import choicewise

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from choicewise import Run, import_log, open_run
 from choicewise.errors import DataError, ProtocolError, UsageError
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.extensions.comparison.comparison_report import comparison_lines
 from choicewise.extensions.explain.item_report import explanation_lines
 from choicewise.extensions.interop.harness_tasks import load
@@ -29,7 +30,6 @@ from choicewise.extensions.interop.logs.import_log import read_logs, read_state
 from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.logs import Log
 from choicewise.report.tables import legend, report_tables
-from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain
 from choicewise.running.job import split_tasks
 from choicewise.store.folder import read_sweep, write_manifest

@@ -25,6 +25,7 @@ from choicewise import evaluate
 from choicewise.errors import StoreError, UsageError
 from choicewise.extensions.analyses.charts.probabilities import stated_probabilities
 from choicewise.extensions.analyses.multiverse import multiverse
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.page.charts import lanes as ladder_chart
 from choicewise.page.document import Content, document, inside_items, write_page
 from choicewise.page.embed import is_address, renderer_script
@@ -35,7 +36,6 @@ from choicewise.page.reproduce import selectors
 from choicewise.page.sections import Steps, pair_data, steps, telling
 from choicewise.page.study import Study, make_study, pairs, read_study, study_of, turned
 from choicewise.protocols.catalogue import resolve
-from choicewise.results.compare import comparisons
 from choicewise.results.explain import explain, explain_items
 from choicewise.results.ladder import ladder
 from choicewise.results.run import open_run

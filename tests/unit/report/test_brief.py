@@ -19,10 +19,10 @@ from choicewise.report.brief import (
     warning_lines,
 )
 from choicewise.report.tables import IN_SHORT
-from choicewise.results.compare import published
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import Reversal, ReversalContest
 from choicewise.results.number import SERIOUS, WARNINGS, Number
+from choicewise.results.published import published
 from choicewise.scoring.significance import SignFlip
 from choicewise.util.text import broken, percent
 from tests.helpers.messages import Gist

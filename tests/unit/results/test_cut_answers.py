@@ -8,6 +8,7 @@ import pytest
 
 from choicewise import evaluate, open_run
 from choicewise.errors import ProtocolError
+from choicewise.extensions.comparison.compare import comparisons
 from choicewise.extensions.comparison.comparison_report import comparison_sentence
 from choicewise.extensions.interop.write.best_models import against_best
 from choicewise.protocols.protocol import Protocol, signature
@@ -15,7 +16,6 @@ from choicewise.records import LATER, ObservationRow
 from choicewise.report.brief import first_lines
 from choicewise.report.findings import lead_sentences
 from choicewise.report.tables import serious_warnings
-from choicewise.results.compare import comparisons
 from choicewise.results.finding import finding, lead, reversal
 from choicewise.results.headline import matrix
 from choicewise.results.number import Number

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from choicewise.extensions.analyses.twins import Changed, Twins
 from choicewise.report.tables import nats
-from choicewise.results.compare import Comparison
+from choicewise.results.comparison import Comparison
 from choicewise.util.text import counted, interval, percent
 
 

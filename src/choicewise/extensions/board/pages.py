@@ -58,9 +58,9 @@ from choicewise.page.reproduce import Recipe, recipe
 from choicewise.page.study import file_address
 from choicewise.protocols.protocol import parse_signature
 from choicewise.report.tables import shown_value
-from choicewise.results.compare import published
 from choicewise.results.guessing import guess
 from choicewise.results.number import WARNINGS, Number
+from choicewise.results.published import published
 from choicewise.util.files import disk_errors, write_text
 from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import disarmed, interval, percent, plain, ranks, shown_line

@@ -32,11 +32,11 @@ from choicewise.protocols.catalogue import entries
 from choicewise.protocols.metrics import METRICS
 from choicewise.protocols.protocol import Protocol, parse_signature, signature
 from choicewise.report.findings import sentences
-from choicewise.results.compare import published
 from choicewise.results.explain import Explanation
 from choicewise.results.finding import finding
 from choicewise.results.number import WARNINGS
 from choicewise.results.outcomes import Outcome, Outcomes, bounded, ranked
+from choicewise.results.published import published
 from choicewise.running.fitting import variants_among
 from choicewise.table import table_csv
 from choicewise.util.jsonio import json_text

@@ -1,5 +1,5 @@
-"""Declare the commands ``compare`` and ``ladder``, which compare numbers and say why they
-differ.
+"""Declare the commands ``compare`` and ``ladder``, which compare numbers and say why they differ,
+and the function ``compare``.
 """
 
 from __future__ import annotations
@@ -23,4 +23,8 @@ class Ladder(Command):
     app = returns("choicewise.extensions.comparison.commands:ladder")
 
 
-EXTENSION = Extension("comparison", [Compare(), Ladder()])
+EXTENSION = Extension(
+    "comparison",
+    [Compare(), Ladder()],
+    names={"compare": "choicewise.extensions.comparison.compare"},
+)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from choicewise.ports import PairAnalysis
     from choicewise.protocols.between import End
     from choicewise.protocols.protocol import Protocol
-    from choicewise.results.compare import Comparison
+    from choicewise.results.comparison import Comparison
     from choicewise.results.ladder import Ladder
     from choicewise.results.run import Run
 
@@ -223,7 +223,7 @@ def _compare_runs(
 def _compared(
     left: Run, right: Run | None, protocols: list[str], output: options.Output
 ) -> list[Comparison]:
-    from choicewise.results.compare import comparisons, credit_comparisons
+    from choicewise.extensions.comparison.compare import comparisons, credit_comparisons
     from choicewise.results.summary import summarize
 
     # For a line each, summaries suffice, which are read in no time.

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
+from choicewise.extensions.comparison.compare import VERDICTS
 from choicewise.extensions.comparison.published import PublishedComparison
 from choicewise.ports import PairStatistic, all_of
 from choicewise.protocols.metrics import METRICS
 from choicewise.report.axes import axes_names
-from choicewise.results.compare import VERDICTS, Comparison, PublishedNumber, Side
+from choicewise.results.comparison import Comparison, Side
 from choicewise.results.outcomes import Axis
+from choicewise.results.published import PublishedNumber
 from choicewise.scoring.significance import FEWEST, SignFlip, holm, is_significant
 from choicewise.scoring.significance import LEVEL as LEVEL_OF_TESTS
 from choicewise.table import Column, Table

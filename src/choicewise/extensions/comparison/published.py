@@ -9,9 +9,9 @@ from typing import Any
 
 from choicewise.errors import UsageError
 from choicewise.protocols.protocol import Protocol, Protocols, short_signature
-from choicewise.results.compare import PublishedNumber, published
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, axes_between
+from choicewise.results.published import PublishedNumber, published
 from choicewise.results.run import Run
 from choicewise.util.jsonio import json_value
 

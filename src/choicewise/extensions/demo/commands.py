@@ -138,7 +138,7 @@ def _of_published_table(protocols: Protocols) -> Protocols:
 def _is_published(protocol: Protocol) -> bool:
     """Check that the published table has the protocol."""
     from choicewise.protocols.protocol import short_signature
-    from choicewise.results.compare import published
+    from choicewise.results.published import published
 
     return short_signature(protocol) in published()
 

@@ -22,11 +22,11 @@ from choicewise.report.brief import (
 )
 from choicewise.report.findings import numbers_of, reversal_sentence, turn_text
 from choicewise.report.tables import RANKED_WIDTH, ranked_cells, ranked_columns
-from choicewise.results.compare import published
 from choicewise.results.finding import Finding, Lead, Reversal
 from choicewise.results.measurement import shared_items
 from choicewise.results.number import Number
 from choicewise.results.outcomes import Axis, Outcome, Outcomes, axes_between, ranked
+from choicewise.results.published import published
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.significance import FEWEST
 from choicewise.table import Column, Table

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from choicewise.page.charts import chart
 from choicewise.page.charts.chart import Record, Records, of_kind
 from choicewise.page.item_views import words
-from choicewise.results.compare import published
 from choicewise.results.number import Number
+from choicewise.results.published import published
 from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import counted
 

@@ -1,12 +1,10 @@
-"""Compare two numbers of runs, or a run's numbers with published ones."""
+"""Compare numbers of two runs, or of two protocols of a run, and say why they differ."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from choicewise.bundled import PUBLISHED_MMLU
 from choicewise.errors import UsageError
 from choicewise.ports import PairStatistic, all_of
-from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.metrics import METRICS, Metric
 from choicewise.protocols.protocol import (
     NEUTRAL,
     Protocol,
     axis_differences,
-    short_signature,
 )
 from choicewise.records import Manifest
+from choicewise.results.comparison import Agreeing, Comparison, FirstDifference, Side
 from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
 from choicewise.results.measurement import (
-    Flips,
     Measurement,
     flips,
     flips_of,
@@ -43,6 +38,7 @@ from choicewise.results.number import NumberIdentity
 from choicewise.results.outcomes import Axis, Outcome, Summary, axes_between
 from choicewise.results.rows import engine_path, identity, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
+from choicewise.running.front import opened
 from choicewise.scoring.answers import is_cut
 from choicewise.scoring.observed import Floats, Integers, Mask
 from choicewise.scoring.portion import ObservedPortion, row_digests, row_parts
@@ -55,7 +51,7 @@ from choicewise.scoring.significance import (
     sign_flip,
     untested,
 )
-from choicewise.util.jsonio import JsonDict, JsonMapping
+from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import common_start
 
 VERDICTS = {
@@ -68,97 +64,21 @@ VERDICTS = {
 """Verdicts, and the ids that agree: protocol, texts and tokens of the shared items, and run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """Describe one of two numbers: its folder, model and protocol, with their short ids.
+def compare_runs(
+    left: Run | str | Path, right: Run | str | Path | None = None, protocols: Sequence[str] = ()
+) -> list[Comparison]:
+    """Say for pairs of numbers whether they are comparable, and why they differ.
 
-    ``p``, ``i``, ``t``, ``r``: the ids of :mod:`choicewise.results.rows`.  ``value``: over all of
-    its ``items``, which ``selection`` describes in words.  ``paired``: over the items that both
-    sides score.  ``share``: the value is a share of 1 in the unit of accuracies.  ``logged``: it is
-    from a log of another tool, which does not name the scored tokens.  ``texts``: all texts of the
-    choices are there.
+    - ``left``: a run, or its folder.
+    - ``right``: another one; None to compare two protocols of ``left``.
+    - ``protocols``: compare under these; by default under each that both runs have.  Two names are
+      the protocol of ``left`` and that of ``right``.
+
+    ``choicewise compare A B`` prints the same.  Raises UsageError if there is nothing to compare.
     """
-
-    folder: str
-    model: str
-    protocol: str
-    p: str
-    i: str
-    t: str
-    r: str
-    value: float
-    items: int
-    selection: str
-    paired: float
-    share: bool
-    logged: bool = False
-    texts: bool = True
-    metric: str = "acc"
-
-
-@dataclass(frozen=True)
-class Agreeing:
-    """Mark the ids that agree, those of texts and tokens over the shared items alone.
-
-    If requests were rendered elsewhere, protocol and texts agree as well if the same texts were
-    sent, and if the protocols differ in nothing but how the texts are made.
-    """
-
-    p: bool
-    i: bool
-    t: bool
-    r: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Describe two numbers, their difference and its causes.
-
-    ``agree``: the ids that the ``verdict`` follows from.  ``parting``: the first text that differs.
-    ``difference``: left minus right over the shared items.  ``test``: of the credits.
-    ``detectable``: the difference that so many items would show with probability 0.8.  All three
-    take the items one by one and subjects as given.  ``furthest``: the largest difference of a
-    score, if both protocols are the same and have scores; ``moved``: the shared items with a score
-    that differs.  ``cut``: the shared items with an answer that was cut, left and right.  They are
-    in no test; ``low`` and ``high`` bound the difference over all shared items, NaN if no answer
-    was cut.  ``figures``: by name of a :class:`~choicewise.ports.PairStatistic`, None unless
-    :attr:`same_tokens`.
-    """
-
-    verdict: str
-    agree: Agreeing
-    left: Side
-    right: Side
-    axes: tuple[Axis, ...]
-    parting: FirstDifference | None
-    difference: Difference
-    test: SignFlip
-    detectable: float
-    flips: Flips
-    furthest: float
-    moved: int | None
-    cut: tuple[int, int] = (0, 0)
-    low: float = math.nan
-    high: float = math.nan
-    figures: JsonMapping = field(default_factory=dict)
-
-    @property
-    def same_tokens(self) -> bool:
-        """Check that both runs observed answers to the same tokens under one protocol."""
-        if self.verdict not in ("same measurement", "comparable") or not self.agree.t:
-            return False
-        return not (self.left.logged or self.right.logged)
-
-    @property
-    def open(self) -> bool:
-        """Check that answers that were cut could turn the difference round."""
-        return self.low <= 0 <= self.high
-
-    def as_json(self) -> JsonDict:
-        """Return the comparison as JSON has it, each figure under its name."""
-        content = asdict(self)
-        figures = content.pop("figures")
-        return {**content, **figures}
+    left_run = opened(left)
+    right_run = None if right is None else opened(right)
+    return list(comparisons(left_run, right_run, protocols))
 
 
 def comparisons(left: Run, right: Run | None, protocols: Sequence[str]) -> list[Comparison]:
@@ -273,57 +193,6 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
         furthest=math.nan,
         moved=None,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstDifference:
-    """Show the first item whose texts differ, from shortly before the first other character.
-
-    ``part``: one of ``_PARTS``, the first that differs.  ``place``: the number of characters of it
-    that agree.  ``items``: the number of shared items with other texts.
-    """
-
-    item: str
-    part: str
-    place: int
-    left: str
-    right: str
-    items: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedNumber:
-    """Hold a published value, a share of 1.
-
-    ``model``, ``source``: None if a reader brought the number.  ``place``: below, inside or above
-    the 95 % interval of the run's first row, None if that has none.
-    """
-
-    value: float
-    model: str | None = None
-    source: str | None = None
-    url: str | None = None
-    place: str | None = None
-
-
-@cache
-def published() -> dict[str, tuple[PublishedNumber, ...]]:
-    """Return the bundled numbers by the short digest of their protocol, such as ``#P8d3978``."""
-    content = json.loads(PUBLISHED_MMLU.read_text(encoding="utf-8"))
-    source = f"{content['publisher']}, {content['date']}, MMLU test set"
-    numbers: dict[str, tuple[PublishedNumber, ...]] = {}
-    for column, described in content["columns"].items():
-        name = described["protocol"]
-        if "score" in described:
-            name += f":{described['score']}"
-        protocol, *_ = resolve(name).values()
-        numbers[short_signature(protocol)] = tuple(
-            PublishedNumber(
-                value=row[column], model=row["model"], source=source, url=content["url"]
-            )
-            for row in content["rows"]
-        )
-    return numbers
 
 
 def _one(run: Run, protocol: str) -> Measurement:

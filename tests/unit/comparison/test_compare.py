@@ -13,16 +13,11 @@ import scipy.stats
 
 from choicewise import evaluate, open_run
 from choicewise.errors import UsageError
+from choicewise.extensions.comparison.compare import VERDICTS, comparisons, credit_comparisons
 from choicewise.extensions.comparison.comparison_report import comparison_lines, protocols_sentence
 from choicewise.models.fake import HashModel
 from choicewise.questions import Prompt, TokenScores
-from choicewise.results.compare import (
-    VERDICTS,
-    Agreeing,
-    Comparison,
-    comparisons,
-    credit_comparisons,
-)
+from choicewise.results.comparison import Agreeing, Comparison
 from choicewise.results.evidence import TEXTS, Evidence, read_texts, text_digests
 from choicewise.results.rows import text_id
 from choicewise.results.run import Run

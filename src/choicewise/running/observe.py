@@ -205,13 +205,13 @@ def _answer_in_parts(model: Model, questions: Sequence[Prompt]) -> Answers:
             others.append(index)
     if not limited:
         # Nearly always, and there are millions of answers.
-        yield from model.answer(questions)
+        if questions:
+            yield from model.answer(questions)
         return
     if others:
         for number, answer in model.answer([questions[index] for index in others]):
             yield others[number], answer
-    if limited:
-        yield from _answer_after_thoughts(model, limited)
+    yield from _answer_after_thoughts(model, limited)
 
 
 def _answer_after_thoughts(model: Model, limited: Mapping[int, Generation]) -> Answers:

@@ -354,8 +354,8 @@ class Dataset:
                 fields = "{}"
                 if item.fields:
                     fields = ascii_json(dict(item.fields))
-                gold = list(item.gold)
-                yield f"[{spelled_split}, {texts}, [{choices}], {gold}, {fields}]"
+                gold = ", ".join(map(str, item.gold))
+                yield f"[{spelled_split}, {texts}, [{choices}], [{gold}], {fields}]"
 
     @cached_property
     def drawn(self) -> dict[tuple[Any, ...], Any]:

@@ -269,7 +269,8 @@ class _ScoredData:
     def _warnings(self, row: int) -> list[int] | None:
         """Return the numbers of the warnings about a continuation; None if there are none."""
         columns = self._continuations
-        warnings = continuation_warnings(*(columns[name][row] for name in _FLAGS))
+        flags = {name: columns[name][row] for name in _FLAGS}
+        warnings = continuation_warnings(**flags)
         further = columns.tokens.count(columns.answers[row]) - _MOST_TOKENS
         if further > 0:
             warnings += (f"{further} more tokens",)
@@ -277,7 +278,7 @@ class _ScoredData:
 
 
 _FLAGS = tuple("merged noncanonical lossy unknown bos tokens_dropped missing at_most".split())
-"""Columns that the warnings about a continuation are made of, in the order of the arguments."""
+"""Columns that the warnings about a continuation are made of."""
 
 
 def _has_value(values: Sequence[Any]) -> bool:

@@ -72,6 +72,7 @@ def prepare_block(
     """
     prepared = PreparedBlock()
     requests_of: dict[str, list[Request]] = {}
+    ranked: set[str | None] = set()
     # Each item is made once, however many specs there are.
     items = tuple(block.items)
     for spec in block.specs:
@@ -92,11 +93,13 @@ def prepare_block(
         uses_before = prepared.spans.uses
         add_prompts(prepared, protocol, requests, model, spec.null)
         if spec.ranked:
-            for key in prepared.spans.keys_since(uses_before):
-                prompt = prepared.wanted.get(key or "")
-                if isinstance(prompt, Span):
-                    prompt.ranked = True
+            ranked |= prepared.spans.keys_since(uses_before)
         prepared.forget_sequences()
+    # Only now, because a later spec may cut spans of an earlier one that it shares.
+    for key in ranked:
+        prompt = prepared.wanted.get(key or "")
+        if isinstance(prompt, Span):
+            prompt.ranked = True
     prepared.forget_texts()
     return prepared
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
@@ -74,6 +74,9 @@ AXES = st.fixed_dictionaries(
     },
 )
 
+# Choices of several lengths, of which 40 tokens cut the longest alone.
+ANSWERS: dict[str, object] = {"bos": "default", "continuation": " {choice}"}
+
 
 def protocol(axes: dict[str, object]) -> Protocol:
     score = "pmi" if "null" in axes else "sum"
@@ -92,6 +95,7 @@ def prepared(specs: list[RequestSpec], tokenizer: ByteTokenizer) -> PreparedBloc
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), WithoutBos()])
 @given(axes=st.lists(AXES, min_size=1, max_size=6))
+@example(axes=[ANSWERS, {**ANSWERS, "fit": "cut-start", "limit": 40}])
 def test_protocols_of_a_block_have_the_rows_that_each_has_alone(
     tokenizer: ByteTokenizer, axes: list[dict[str, object]]
 ) -> None:

@@ -373,16 +373,17 @@ class ChoicePrompter(Prompter):
         """
         protocol = rows.protocol
         # What other protocols locate in the same way has the same tokens and rows.
-        key = self, protocol.boundary, null
+        key = self, null
         by_texts: dict[Hashable, LocatedGroup] = rows.encodings.located.setdefault(key, {})
         new: dict[str, list[LocatedGroup]] = {}
         all_located = []
         for group in groups:
-            texts = group.texts
+            policy = group.policy(protocol.boundary)
+            texts = policy, group.texts
             located = by_texts.get(texts)
             if located is None:
                 located = by_texts[texts] = LocatedGroup(group)
-                new.setdefault(group.policy(protocol.boundary), []).append(located)
+                new.setdefault(policy, []).append(located)
             all_located.append(located)
         for policy, new_located in new.items():
             choices_of = self._locate(rows, [located.group for located in new_located], policy)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from choicewise.data.dataset import Dataset
 from choicewise.data.files import Number, is_number, spell, text, value_at
-from choicewise.data.items import Item
+from choicewise.data.items import Item, content_fields
 from choicewise.data.rows import Answer, AnswerReader
 from choicewise.errors import DataError, UnusableRow, UsageError
 from choicewise.requests.blocks import with_split
@@ -36,7 +36,7 @@ CHANGES += [
 ]
 
 
-WORDS = st.text(st.sampled_from('ab"\\/\n\x00é\u2028😀') | st.characters(), max_size=6)
+WORDS = st.text(st.sampled_from('ab"\\/\n\x00é\u2028😀') | st.characters(codec="utf-8"), max_size=6)
 ITEM = st.builds(
     Item,
     id=WORDS,
@@ -55,6 +55,20 @@ def test_the_digest_is_that_of_lines_of_json(items: list[Item]) -> None:
         texts = [item.id, item.subject, item.question]
         lines.append(["test", *texts, item.choices, item.gold, dict(item.fields)])
     assert Dataset("any", {"test": tuple(items)}).digest == lines_digest(lines)
+
+
+@given(
+    questions=st.lists(st.sampled_from(["Why _?", "A_b", "Why?"]), max_size=12),
+    fields=st.lists(st.sampled_from([{}, {"passage": "a b"}, {"id": "3"}]), max_size=12),
+)
+def test_the_content_is_that_of_all_items(
+    questions: list[str], fields: list[dict[str, str]]
+) -> None:
+    items = [replace(FIRST, question=question, fields={}) for question in questions]
+    items += [replace(SECOND, fields=more) for more in fields]
+    half = len(items) // 2
+    quiz = Dataset("quiz", {"test": items[:half], "dev": items[half:]})
+    assert quiz.content == content_fields(items)
 
 
 def test_digest_is_of_the_content() -> None:

@@ -423,7 +423,10 @@ minutes and 6.5 GB before. Now they take 4.2 minutes beside another job, and 0.6
 
 def host(found: Sequence[Mapping[str, Any]]) -> str:
     """One row a selection of subjects."""
-    head = "| subjects | tokenizer | unique tokens | seconds | unique a second | a CPU second | CPU seconds in the tree | peak GB |"
+    head = (
+        "| subjects | tokenizer | unique tokens | seconds | unique a second | a CPU second "
+        "| CPU seconds in the tree | peak GB |"
+    )
     rows = (
         f"| {one['subjects']} | {one['tokenizer']} | {one['unique']:,} | {one['seconds']:.1f} "
         f"| {one['per_second']:,.0f} | {one['per_cpu_second']:,.0f} | {one['tree']:.1f} | {one['peak_gb']:.2f} |"

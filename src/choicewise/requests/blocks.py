@@ -94,7 +94,7 @@ def prepare_block(
         add_prompts(prepared, protocol, requests, model, spec.null)
         if spec.ranked:
             ranked |= prepared.spans.keys_since(uses_before)
-        prepared.forget_sequences()
+        prepared.forget_joined()
     # Only now, because a later spec may cut spans of an earlier one that it shares.
     for key in ranked:
         prompt = prepared.wanted.get(key or "")

@@ -248,10 +248,10 @@ class PreparedBlock:
         """Free what only preparing needs."""
         self._encodings.clear()
 
-    def forget_sequences(self) -> None:
-        """Free the tokens of whole texts, which hardly two protocols share and which are long."""
+    def forget_joined(self) -> None:
+        """Free the tokens of contexts with their continuations; spans have those of contexts."""
         for encodings in self._encodings.values():
-            encodings.sequences.clear()
+            encodings.forget_joined()
 
     def refuse(self, protocol: Protocol, item: Item, reason: str) -> None:
         """Add the row of an item that has no request under a protocol, and why."""

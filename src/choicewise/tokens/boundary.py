@@ -715,7 +715,7 @@ def _tokenized_requests(
             sequences.extend(context + choice for choice in choices)
         else:
             plain.extend(choices)
-    encodings.add_sequences(sequences)
+    encodings.add_joined(sequences)
     encodings.add_plain(plain)
     requests = []
     for text, choices, rest in zip(contexts, continuations, continued, strict=True):

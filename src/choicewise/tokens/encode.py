@@ -112,6 +112,7 @@ class Encodings:
         self.bare: dict[str, Ids] = {}
         self.located: dict[Hashable, Any] = {}
         self._lossy: dict[str, bool] = {}
+        self._joined: set[str] = set()
 
     def add_sequences(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` as sequences."""
@@ -127,6 +128,17 @@ class Encodings:
         if doubled:
             tokens = self.tokenizer.encode(doubled, special=False)
             self.sequences.update(zip(doubled, tokens, strict=True))
+
+    def add_joined(self, texts: Sequence[str]) -> None:
+        """Encode the new ones among ``texts``, contexts with their continuations, as sequences."""
+        self._joined.update(texts)
+        self.add_sequences(texts)
+
+    def forget_joined(self) -> None:
+        """Free the sequences with continuations: hardly two protocols share one, and they are long."""
+        for text in self._joined:
+            del self.sequences[text]
+        self._joined.clear()
 
     def add_plain(self, texts: Iterable[str]) -> None:
         """Encode the new ones among ``texts`` with nothing added."""

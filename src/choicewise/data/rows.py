@@ -26,7 +26,7 @@ from choicewise.data.files import (
     value_at,
 )
 from choicewise.data.items import BEST_AFTER_WRONG, Item, Single
-from choicewise.data.options import OptionWatch, names_of
+from choicewise.data.options import OptionWatch, names_of, words_of
 from choicewise.errors import DataError, NoAnswer, UnusableRow
 from choicewise.util.jsonio import JsonMapping, exact_json
 from choicewise.util.text import shortened
@@ -128,6 +128,11 @@ class Answer(NamedTuple):
         else:
             names = self.labels or tuple(LETTERS[: len(self.choices)])
             listed = ", ".join(names)
+            if not self.labels and _are_letters_shuffled(self.choices):
+                raise UnusableRow(
+                    "the choices begin with letters in another order than A, B, C, ...; sort them "
+                    "by their letters"
+                )
         if answer not in names:
             raise UnusableRow(
                 f"the answer {shortened(answer)!r} is not one of {listed}{_remedy(answer, names)}"
@@ -747,18 +752,39 @@ def _cells(
 
 def _cells_and_labels(cell: object, column: str) -> tuple[list[object], list[object] | None]:
     """Return the choices in a cell with a list, of any of its three forms, and their labels."""
-    labels: list[object] | None = None
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
         if isinstance(cell.get("label"), list):
-            labels = cell["label"]
-        return cell["text"], labels
+            return cell["text"], cell["label"]
+        return cell["text"], _labels_among(cell)
     if not isinstance(cell, list):
         raise UnusableRow(f"column {column} is not a list of choices")
     if cell and all(isinstance(part, Mapping) for part in cell):
+        texts = [value_at(part, "text") for part in cell]
         if "label" in cell[0]:
-            labels = [value_at(part, "label") for part in cell]
-        return [value_at(part, "text") for part in cell], labels
+            return texts, [value_at(part, "label") for part in cell]
+        return texts, _labels_among({name: [part.get(name) for part in cell] for name in cell[0]})
     return cell, None
+
+
+# Words of the names under which labels lie beside the texts of choices, if not under ``label``.
+_LABEL = frozenset(("label", "labels", "id", "ids", "key", "keys", "letter", "letters", "option"))
+
+
+def _labels_among(lists: Mapping[str, object]) -> list[object] | None:
+    """Return the first list that is called after labels, and holds them in some order, or None.
+
+    Labels are letters from A or a, or numbers from 0 or 1.
+    """
+    for name, values in lists.items():
+        if not isinstance(values, list) or _LABEL.isdisjoint(words_of(name)):
+            continue
+        count = len(values)
+        letters = LETTERS[:count]
+        numbers = [str(number) for number in range(count + 1)]
+        for series in (letters, letters.lower(), numbers[:-1], numbers[1:]):
+            if sorted(map(str, values)) == sorted(series):
+                return values
+    return None
 
 
 # How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``.
@@ -779,6 +805,18 @@ def lettered(choices: Sequence[str]) -> list[str] | None:
             return None
         texts.append(choice[beginning.end() :])
     return texts
+
+
+def _are_letters_shuffled(choices: Sequence[str]) -> bool:
+    """Check that the choices begin with the letters from A, in another order."""
+    letters = []
+    for choice in choices:
+        beginning = _LETTERED.match(choice)
+        if beginning is None:
+            return False
+        letters.append(beginning["letter"].upper())
+    expected = list(LETTERS[: len(choices)])
+    return letters != expected and sorted(letters) == expected
 
 
 def split_choices(cell: str, separator: str) -> Sequence[str]:

@@ -31,6 +31,17 @@ _CHOICES = (*("choices", "options", "endings", "answers", "candidates", "alterna
 _RIGHT = frozenset(("correct", "right", "good", "true", "gold"))
 _BAD = WRONG | {"bad"}
 _LISTS = SEVERAL | {"answers", "distractors", "foils", "decoys"}
+# Words of a column with an answer that someone gave, right or wrong.
+_GIVEN = frozenset(
+    ("predicted", "prediction", "predictions", "pred", "student", "user", "participant", "model")
+)
+# Words of a column with a text that yes and no may judge.
+_JUDGED = frozenset(
+    ("answer", "answers", "choice", "option", "candidate", "response", "reply", "hypothesis")
+)
+_COUNTING_WORDS = frozenset(
+    ("one", "two", "three", "four", "first", "second", "third", "fourth", *LETTERS.lower()[:10])
+)
 _REMARKS = frozenset(
     ("explanation", "rationale", "reason", "reasoning", "feedback", "source", "comment", "note")
 )
@@ -40,6 +51,7 @@ _SEPARATORS = ("|", "\n", "\t", ";", "；", "、")
 # Signs that part choices, and may occur in one; a longer one comes before those that it begins
 # with.
 COMMAS = (" , ", ", ", ",", "，", "،", "/")
+_NUMBER = re.compile(r"[0-9]+([.,][0-9]+)?")
 _LONGEST_LABEL = 3  # characters of a label such as (A)
 
 
@@ -88,15 +100,21 @@ class Cells:
     def questions(self) -> list[str]:
         """Return columns of texts that may be the question, the likeliest first.
 
-        Those whose cells are all the same come last.
+        Those of single words, such as ids or kinds of questions, come after those of sentences, and
+        those whose cells are all the same come last.
         """
         names = _ranked(QUESTION, self.columns_of(_is_text))
+        names = sorted(names, key=self._are_words)
         return sorted(names, key=lambda name: len(set(self.columns[name])) == 1)
 
     @cached_property
     def answers(self) -> list[str]:
-        """Return columns that may be the answer by their names, the likeliest first."""
-        return _ranked(_ANSWER, self.columns)
+        """Return columns that may be the answer by their names, the likeliest first.
+
+        Answers that a model or a student gave are none.
+        """
+        names = [name for name in self.columns if _GIVEN.isdisjoint(words_of(name))]
+        return _ranked(_ANSWER, names)
 
     @cached_property
     def id(self) -> str | None:
@@ -169,11 +187,15 @@ class Cells:
         return Choices(f"{name}.text")
 
     def _groups(self) -> Iterator[tuple[str, ...]]:
-        """Yield columns of texts named alike, up to the first gap in their numbers or letters."""
+        """Yield columns of texts named alike, up to the first gap in their numbers or letters.
+
+        Wrong choices alone are not those of a question.
+        """
         groups: dict[tuple[str, str], dict[int, str]] = {}
         for name in self.columns:
             member = Member.of(name)
-            if member.label and self._may_hold_choices(name):
+            is_wrong = not _BAD.isdisjoint(words_of(name))
+            if member.label and not is_wrong and self._may_hold_choices(name):
                 groups.setdefault((member.stem, member.kind), {}).setdefault(member.number, name)
         for (_, kind), names in groups.items():
             first = min(names)
@@ -204,8 +226,34 @@ class Cells:
                 further.append(name)
         return further
 
+    def judged(self, used: Collection[str]) -> list[str]:
+        """Return columns not ``used`` whose text may be what a yes or no in the same row judges."""
+        names = []
+        for name in self.columns_of(_is_filled):
+            words = set(words_of(name))
+            is_judged = not words.isdisjoint(_JUDGED) and words.isdisjoint(_REMARKS)
+            if name not in used and is_judged:
+                names.append(name)
+        return names
+
     def pairs(self) -> Iterator[tuple[Choices, Choices]]:
         """Yield right choices and wrong ones if columns' names say which is which."""
+        right, wrong = self._right_and_wrong
+        if not right or not wrong or self._are_labels(right[0], {*right, *wrong}):
+            return
+        first = right[0]
+        stems = (first, Member.of(first).stem)
+        numbered = [name for name in right[1:] if Member.of(name).stem in stems]
+        yield self._pair([first, *numbered], wrong)
+
+    def has_clear_pair(self) -> bool:
+        """Check that right columns are named alike, and wrong ones: then none is a remark."""
+        right, wrong = self._right_and_wrong
+        return _are_alike(right) and _are_alike(wrong)
+
+    @cached_property
+    def _right_and_wrong(self) -> tuple[list[str], list[str]]:
+        """Return the columns that are called right and those that are called wrong."""
         right = []
         wrong = []
         for name in self.columns:
@@ -218,17 +266,15 @@ class Cells:
                 wrong.append(name)
             elif not words.isdisjoint(_RIGHT):
                 right.append(name)
-        if not right or not wrong or self._are_labels(right[0], {*right, *wrong}):
-            return
-        first = right[0]
-        stems = (first, Member.of(first).stem)
-        numbered = [name for name in right[1:] if Member.of(name).stem in stems]
-        yield self._pair([first, *numbered], wrong)
+        return right, wrong
 
     def _are_labels(self, name: str, pair: Collection[str]) -> bool:
-        """Check that cells are labels of choices that are in columns other than that ``pair``."""
+        """Check that cells are labels of choices that are in columns other than that ``pair``.
+
+        Numbers of any kind may be labels, or shares of people.
+        """
         for cell in map(str, self.columns[name]):
-            if cell not in LETTERS and not cell.isdigit():
+            if cell not in LETTERS and not _NUMBER.fullmatch(cell):
                 return False
         return any(set(choices.names).isdisjoint(pair) for choices in self.choices())
 
@@ -277,6 +323,12 @@ class Cells:
         last = list(self.columns)[-1]
         return {last, *self.columns[last]} <= set(LETTERS)
 
+    def _are_words(self, name: str) -> bool:
+        """Check that all cells are single words, of a script that has spaces between words."""
+        return all(
+            str(cell).isascii() and len(str(cell).split()) < 2 for cell in self.columns[name]
+        )
+
     def _are_all(self, name: str, holds: Callable[[object], bool]) -> bool:
         cells = [cell for cell in self.columns[name] if cell is not None]
         return bool(cells) and all(map(holds, cells))
@@ -299,6 +351,15 @@ def rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
     if not indices:
         return None
     return min(indices), len(words_of_name)
+
+
+def _are_alike(names: Iterable[str]) -> bool:
+    """Check that names differ in numbers and letters alone, as those of choices do."""
+    stems = set()
+    for name in names:
+        words = set(words_of(name)) - _COUNTING_WORDS
+        stems.add(frozenset(word for word in words if not word.isdigit()))
+    return len(stems) < 2
 
 
 def _ranked(words: Sequence[str], names: Iterable[str]) -> list[str]:

@@ -460,7 +460,8 @@ def _is_alone(columns: Columns, cells: Cells) -> bool:
     """Check that no other column may be the question or a choice, and labels say their order.
 
     Empty choices are left to a mapping: a text may be lost there.  So are several in a cell, unless
-    one sure sign parts all cells of choices.
+    one sure sign parts all cells of choices, wrong choices under names of several kinds, and yes or
+    no beside a text that it may judge.
     """
     if columns.drop_empty:
         return False
@@ -472,6 +473,10 @@ def _is_alone(columns: Columns, cells: Cells) -> bool:
         ranks = [rank(name, QUESTION) for name in free]
         if free[0] != columns.question or ranks.count(ranks[0]) > 1:
             return False
+    if columns.fixed and cells.judged(columns.used):
+        return False
+    if columns.wrong is not None and not cells.has_clear_pair():
+        return False
     is_ordered = bool(columns.fixed) or columns.labels not in _TRUTHS
     return is_ordered and not cells.further_choices(columns)
 

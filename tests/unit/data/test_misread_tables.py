@@ -88,3 +88,94 @@ def test_letters_in_the_texts_must_not_be_in_another_order(tmp_path: Path) -> No
         open_dataset(cells)
     answers = quiz(tmp_path / "texts.jsonl", lambda n: {"options": texts, "key": texts[n]})
     assert right_ones(answers) == [(text,) for text in texts]
+
+
+WRONG_ONES = {f"distractor{n}": f"no {n}" for n in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {"distractor_type": "near"},
+        {"Distractor analysis": "It has feathers."},
+        {"why_wrong": "It has feathers."},
+        {"wrong answer url": "https://example.org"},
+        {"wrong_share": "0.4"},
+    ],
+)
+def test_a_column_about_wrong_choices_is_none_of_them(
+    tmp_path: Path, further: dict[str, str]
+) -> None:
+    rows = quiz(tmp_path / "quiz.jsonl", lambda n: {"right": ANIMALS[n], **WRONG_ONES, **further})
+    with pytest.raises(UnknownShape, match="can't tell which columns"):
+        open_dataset(rows)
+
+
+@pytest.mark.parametrize("further", [{"correct_position": 2}, {"correct_letter": "B"}])
+def test_a_column_about_the_right_choice_is_none(tmp_path: Path, further: dict[str, Any]) -> None:
+    names = {**further, "correct_text": "moo", "wrong_text_1": "woof", "wrong_text_2": "meow"}
+    with pytest.raises(UnknownShape, match="can't tell which columns"):
+        open_dataset(quiz(tmp_path / "quiz.jsonl", lambda _: names))
+
+
+def test_shares_of_right_answers_are_no_choices(tmp_path: Path) -> None:
+    options = dict(zip("abcd", ANIMALS, strict=True))
+    shares = {"share_correct": "0.6", "share_incorrect": "0.4"}
+    rows = quiz(tmp_path / "quiz.jsonl", lambda n: {**options, "key": f"{'abcd'[n]})", **shares})
+    with pytest.raises(UnknownShape):
+        open_dataset(rows)
+
+
+def test_wrong_choices_may_be_counted_in_words(tmp_path: Path) -> None:
+    names = ("first wrong", "second wrong", "third wrong")
+
+    def row(n: int) -> dict[str, Any]:
+        return {"correct": ANIMALS[n], **dict.fromkeys(names, "hiss")}
+
+    assert right_ones(quiz(tmp_path / "quiz.jsonl", row)) == ALL_RIGHT
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"response": "moo", "correct": True},
+        {"option": "moo", "is_correct": True},
+        {"answer": "moo", "label": True},
+        {"answer": "A", "answer_verified": "yes"},
+        {"AnswerKey": "A", "multiple_choice": "yes"},
+    ],
+)
+def test_what_yes_or_no_judges_is_part_of_the_question(tmp_path: Path, row: dict[str, Any]) -> None:
+    """Without it, whether the answer of a row is right would be asked of the question alone."""
+    with pytest.raises(UnknownShape, match="can't tell which columns"):
+        open_dataset(quiz(tmp_path / "quiz.jsonl", lambda _: row))
+
+
+def test_a_reason_for_yes_or_no_is_not_judged(tmp_path: Path) -> None:
+    def row(n: int) -> dict[str, Any]:
+        return {"answer": ["yes", "no"][n % 2], "answer_explanation": f"It is so, {n}."}
+
+    assert right_ones(quiz(tmp_path / "quiz.jsonl", row)) == [("yes",), ("no",)] * 2
+
+
+def test_a_kind_of_question_is_no_question(tmp_path: Path) -> None:
+    """The columns of e-CARE; a question of one word is read if no column has sentences."""
+
+    def row(n: int) -> dict[str, Any]:
+        kind = {"ask-for": ["cause", "effect"][n % 2]}
+        ends = {"hypothesis1": f"It rained {n}.", "hypothesis2": f"It snowed {n}."}
+        return kind | {"premise": f"The street is wet, {n}."} | ends | {"label": n % 2}
+
+    path = write_lines(tmp_path / "quiz.jsonl", list(map(row, range(4))))
+    questions = [item.question for item in open_dataset(path).splits["test"]]
+    assert questions == [f"The street is wet, {n}." for n in range(4)]
+
+
+@pytest.mark.parametrize("name", ["student_answer", "predicted_label", "model answer"])
+def test_answers_that_someone_gave_are_not_the_right_ones(tmp_path: Path, name: str) -> None:
+    options = dict(zip(("A", "B", "C", "D"), ANIMALS, strict=True))
+    given = quiz(tmp_path / "quiz.jsonl", lambda _: {**options, name: "A"})
+    with pytest.raises(DataError):
+        open_dataset(given)
+    both = quiz(tmp_path / "both.jsonl", lambda n: {**options, name: "A", "key": "ABCD"[n]})
+    assert right_ones(both) == ALL_RIGHT

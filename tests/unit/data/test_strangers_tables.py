@@ -395,7 +395,7 @@ def test_a_letter_is_no_choice_beside_others(tmp_path: Path) -> None:
         {"ask": f"{n} + 1?", "correct": n + 1, "wrong_1": n, "wrong_2": n + 2} for n in range(2)
     ]
     path = write_lines(tmp_path / "sums.jsonl", sums)
-    assert asked(path, proposed(path)) == [(("1", "0", "2"), (0,)), (("2", "1", "3"), (0,))]
+    assert asked(path) == [(("1", "0", "2"), (0,)), (("2", "1", "3"), (0,))]
 
 
 def test_a_comma_may_stand_in_a_choice(tmp_path: Path) -> None:

@@ -170,7 +170,9 @@ def json_remedy(path: Path) -> str:
     """
     with open_file(path) as file:
         beginning = file.read(_PEEKED).decode(errors="replace").lstrip("\ufeff \t\r\n")
-    content = f"pathlib.Path({str(path)!r}).read_text(encoding='utf-8')"
+    # An apostrophe must not make the name stand in the quotes that the shell needs.
+    name = "'" + repr('"' + str(path))[2:]
+    content = f"pathlib.Path({name}).read_text(encoding='utf-8-sig')"
     rows = f"json.loads({content})"
     inside = _FIRST_LIST.search(beginning)
     if isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
@@ -223,17 +225,35 @@ def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     The cells are parted as the header: by commas, semicolons or tabs.  Raises DataError as
     :func:`cells`, and if two columns of the header have the same name.
     """
-    rows = cells(path, _delimiter(path))
+    delimiter = _delimiter(path)
+    rows = cells(path, delimiter)
     full_header = next(rows, [])
     header = _named_columns(path, full_header)
     name = repeated(header)
     if name is not None:
         raise DataError(f"{path}: the header has two columns {name!r}; rename one of them")
     for row in _without_empty_end(rows):
-        if len(row) == len(full_header) and not any(row[len(header) :]):
+        fault = _fault_of_quotes(row, delimiter)
+        if fault:
+            yield UnusableRow(fault)
+        elif len(row) == len(full_header) and not any(row[len(header) :]):
             yield dict(zip(header, row, strict=False))
         else:
             yield UnusableRow(f"{len(row)} cells under a header of {len(header)}")
+
+
+def _fault_of_quotes(row: list[str], delimiter: str) -> str:
+    """Return what the quotes of a row did to its cells that their program did not mean, or ""."""
+    for cell in row:
+        # A quote is the first character of a cell, and the next one the last of its column below.
+        if delimiter == "\t" and "\n" in cell and cell.count(delimiter) >= len(row) - 1:
+            return (
+                f"a cell goes from one row into the next: {cell[:40]!r}; double the quotes of the "
+                "texts, and put cells with quotes in quotes"
+            )
+        if cell.startswith(' "') and cell.endswith('"'):
+            return f"a cell has a space before its quotes: {cell[:40]!r}; remove it"
+    return ""
 
 
 def _named_columns(path: Path, header: list[str]) -> list[str]:
@@ -469,18 +489,21 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _delimiter(path: Path) -> str:
-    """Return the sign that parts the header of a sheet into the most cells."""
+    """Return the sign that parts the header of a sheet into the most cells, as it does the next row."""
     head = list(islice(_lines(path), _HEADER_LINES))
     return max(_DELIMITERS, key=partial(_width, head))
 
 
-def _width(head: list[str], delimiter: str) -> int:
-    """Return the number of cells in the first line of ``head`` that is not blank."""
+def _width(head: list[str], delimiter: str) -> tuple[bool, int]:
+    """Return if two rows of ``head`` have as many cells, more than one, and those of the first."""
+    widths = []
     with suppress(csv.Error):
-        for row in csv.reader(head, strict=True, delimiter=delimiter):
-            if row:
-                return len(row)
-    return 0
+        for row in filter(None, csv.reader(head, strict=True, delimiter=delimiter)):
+            widths.append(len(row))
+            if len(widths) == 2:
+                break
+    first = widths[0] if widths else 0
+    return first > 1 and widths[1:] == [first], first
 
 
 def _is_blank(line: str) -> bool:

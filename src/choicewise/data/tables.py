@@ -68,9 +68,16 @@ def read_mmlu(folder: Path, *, on_bad_item: str = "error") -> Dataset:
 def _mmlu_rows(folder: Path) -> Iterator[IntakeRow]:
     widths: Counter[int] = Counter()
     for _, _, path in _mmlu_files(folder):
-        widths_of_file = Counter(map(len, cells(path)))
+        widths_of_file: Counter[int] = Counter()
+        are_numbers = True
+        for row in cells(path):
+            widths_of_file[len(row)] += 1
+            are_numbers = are_numbers and row[0].isdecimal()
         if not widths_of_file:
             raise DataError(f"{path} is empty; remove it, or fetch the data again")
+        if are_numbers and widths_of_file.total() > 1:
+            # The question would be read as the first choice.
+            raise DataError(f"{path}: all questions are numbers; write it without an index")
         widths += widths_of_file
     # The width of most rows: in a row with a cell too few, a choice would be taken as the question.
     [(width, _)] = widths.most_common(1)

@@ -179,3 +179,41 @@ def test_answers_that_someone_gave_are_not_the_right_ones(tmp_path: Path, name: 
         open_dataset(given)
     both = quiz(tmp_path / "both.jsonl", lambda n: {**options, name: "A", "key": "ABCD"[n]})
     assert right_ones(both) == ALL_RIGHT
+
+
+def test_an_index_is_no_question_in_the_layout_of_mmlu(tmp_path: Path) -> None:
+    """What pandas writes before each row would make the question the first choice."""
+    (tmp_path / "test").mkdir()
+    file = tmp_path / "test" / "law_test.csv"
+    file.write_text("7,What?,a,b,c,d,B\n3,Why?,a,b,c,d,D\n")
+    with pytest.raises(DataError, match="law_test.csv: .* numbers; .*index"):
+        open_dataset(tmp_path)
+    file.write_text("7 + 1?,8,9,A\n3,8,3,B\n")
+    assert len(open_dataset(tmp_path).splits["test"]) == 2
+
+
+def test_a_quote_that_is_never_closed_glues_no_rows(tmp_path: Path) -> None:
+    """Programs write tabs without quotes around cells; two rows then look like one."""
+    path = tmp_path / "quiz.tsv"
+    rows = '"Who went\tx\ty\tA\nShe came"\tx\ty\tB\n'
+    path.write_text(f"question\tA\tB\tanswer\nWhat?\tx\ty\tB\n{rows}")
+    with pytest.raises(DataError, match="row 3 .* into the next: .Who went"):
+        open_dataset(path)
+    path.write_text('question\tA\tB\tanswer\n"What\n\tis it?"\tx\ty\tB\n')
+    assert right_ones(path) == [("y",)]
+
+
+def test_a_space_before_quotes_does_not_keep_them(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.csv"
+    path.write_text('question, choice1, choice2, answer\n"Who?", "x", "y", "x"\n')
+    with pytest.raises(DataError, match="space before its quotes: ' \"x\"'; remove it"):
+        open_dataset(path)
+
+
+def test_commas_in_a_header_part_no_cells(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.csv"
+    path.write_text("question (en, de, fr, it, es);A;B;key\nWhat?;1,5;2,5;B\n")
+    assert right_ones(path) == [("2,5",)]
+    path.write_text("question;A;B;answer\nWhat?;1,5;2,5;B;\nWho?;1,5;2,5;B\n")
+    with pytest.raises(DataError, match="row 2 .*5 cells .* of 4"):
+        open_dataset(path)

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import runpy
+import shlex
 import tomllib
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
@@ -544,14 +545,15 @@ def test_no_table_is_read_wrongly(
 
 def run_printed(message: str, folder: Path) -> Path:
     """Do what the command ``python -c`` in a message does, and return the file that it writes."""
-    command = re.search(r'python -c "([^"]+)" > (\S+)', message)
+    command = re.search(r'python -c "([^"]+)" > (.+)', message)
     assert command is not None
+    [name] = shlex.split(command[2])
     script = folder / "printed.py"
     script.write_text(command[1], encoding="utf-8")
     printed = io.StringIO()
     with redirect_stdout(printed):
         runpy.run_path(str(script))
-    path = folder / command[2]
+    path = folder / name
     path.write_text(printed.getvalue(), encoding="utf-8")
     return path
 
@@ -561,6 +563,8 @@ JSON_FORMS = {
     "keyed.json": lambda rows: json.dumps({"version": 1, "rows": rows}),
     "list.jsonl": json.dumps,
     "pretty.jsonl": lambda rows: "\n".join(json.dumps(row, indent=2) for row in rows),
+    "mark.json": lambda rows: f"\ufeff{json.dumps(rows)}",
+    "Ada's.json": json.dumps,
 }
 
 

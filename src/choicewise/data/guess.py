@@ -505,6 +505,37 @@ def subject_note(file: Path, columns: Columns) -> str:
     )
 
 
+def answer_note(file: Path, columns: Columns) -> str:
+    """Return a line about a column of ``file`` that says other answers than the one used, or ""."""
+    if columns.answer is None or columns.choices is None:
+        return ""
+    rows = [row for row in islice(_rows([file]), SAMPLE) if isinstance(row, dict)]
+    cells = Cells(rows)
+    for name in cells.answers:
+        has_repeats = len(set(map(str, cells.columns[name]))) < len(rows)
+        if name in columns.used or not has_repeats:
+            continue
+        readings = list(_readings(rows, replace(columns, answer=name, answer_is="any")))
+        pairs = list(product(_readings(rows, columns), readings))
+        if pairs and all(_differ(used, other) for used, other in pairs):
+            return (
+                f"{file.name}: column {name} says other answers than {columns.answer}, which is "
+                "used. Set answer = in a mapping"
+            )
+    return ""
+
+
+def _readings(rows: Sequence[_Row], columns: Columns) -> Iterator[list[_Meaning | None]]:
+    """Yield the meanings of ``rows`` by each way in which their answers can be read."""
+    kinds = [columns.answer_is]
+    if columns.answer_is == "any":
+        kinds = ["label", "index", "number", "text"]
+    for kind in kinds:
+        meanings = _meanings(rows, replace(columns, answer_is=kind))
+        if meanings is not None:
+            yield meanings
+
+
 _COUNTING = {"index": "index from 0", "number": "number from 1"}
 
 

@@ -177,6 +177,7 @@ class _Split:
         self._files: list[_FileStart] = []
         self._lettered = 0
         self._spaced = 0
+        self._edged = 0
         self._repeating = 0
         # The first choice that its question has twice.
         self._repeated = ""
@@ -189,6 +190,7 @@ class _Split:
         self._contents.append(hash(_content(item)))
         self._lettered += lettered(item.choices) is not None
         self._spaced += _is_marked_by_space(item)
+        self._edged += all(choice != choice.strip() for choice in item.choices)
         if len(set(item.choices)) < len(item.choices):
             self._repeating += 1
             self._repeated = self._repeated or repeated(item.choices) or ""
@@ -246,7 +248,7 @@ class _Split:
     def telling_choices(self) -> Iterator[str]:
         """Yield a line for each fault of many choices.
 
-        Faults are letters before them, a space at the right one, and the same text twice.
+        Faults are letters before them, spaces at their edges, and the same text twice.
         """
         count = len(self._rows)
         file = self._files[0].file.name
@@ -267,6 +269,11 @@ class _Split:
                 f"{file}: spaces at an edge give away the right choice in {self._spaced:,} of "
                 f"{count:,} questions;"
                 " remove them from the file"
+            )
+        if 2 * self._edged > count:
+            yield (
+                f"{file}: choices have spaces at an edge ({self.items[0].choices[0]!r}), which "
+                "prompts show. Remove them from the file."
             )
 
     def _place(self, position: int) -> RowPlace:

@@ -175,8 +175,12 @@ def read_tabular(
             if guess is None:
                 raise refusal from error
         else:
+            from choicewise.data.guess import answer_note
+
             mapping, _ = _opened(first, None)
-            return replace(dataset, columns=mapping)
+            note = answer_note(first, mapping)
+            notes = (*dataset.notes, note) if note else dataset.notes
+            return replace(dataset, columns=mapping, notes=notes)
     return _read_guessed(name, _Tables(files, guess, subjects), on_bad_item, guess)
 
 

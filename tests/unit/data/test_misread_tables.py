@@ -217,3 +217,33 @@ def test_commas_in_a_header_part_no_cells(tmp_path: Path) -> None:
     path.write_text("question;A;B;answer\nWhat?;1,5;2,5;B;\nWho?;1,5;2,5;B\n")
     with pytest.raises(DataError, match="row 2 .*5 cells .* of 4"):
         open_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "is_told"),
+    [
+        ("gold", "DCBA", True),
+        ("gold", [*reversed(ANIMALS)], True),
+        ("corrected_answer", [None, "1", None, "1"], True),
+        ("gold", "ABCD", False),
+        ("answer_index", [0, 1, 2, 3], False),
+        ("answer_text", ANIMALS, False),
+        ("answer_type", "xyxy", False),
+    ],
+)
+def test_a_column_with_other_answers_is_told(
+    tmp_path: Path, name: str, cells: Any, is_told: bool
+) -> None:
+    def row(n: int) -> dict[str, Any]:
+        answers = {"answer": "ABCD"[n % 4], name: cells[n % 4]}
+        return {"question": f"What says number {n}?", "choices": ANIMALS, **answers}
+
+    data = open_dataset(write_lines(tmp_path / "quiz.jsonl", list(map(row, range(8)))))
+    told = [note for note in data.notes if f"column {name} says other" in note]
+    assert bool(told) == is_told
+
+
+def test_spaces_around_all_choices_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.csv"
+    path.write_text("question, A, B,answer\nWho?, Ada, Bea,B\n")
+    assert "spaces at an edge (' Ada')" in open_dataset(path).notes[0]

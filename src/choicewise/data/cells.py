@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -317,6 +318,15 @@ class Cells:
         """Return the signs that part all cells of a column, without commas."""
         cells = self.columns[name]
         return [sign for sign in _SEPARATORS if _split_count(cells, sign) == len(cells)]
+
+    def exceeds_usual(self, name: str, separator: str) -> bool:
+        """Check that nine of ten cells have as many parts, and another one more.
+
+        A choice of that one may hold the separator.
+        """
+        counts = Counter(str(cell).count(separator) for cell in self.columns[name])
+        [(usual, often)] = counts.most_common(1)
+        return often >= 0.9 * counts.total() and max(counts) > usual
 
     def header_is_row(self) -> bool:
         """Check that the header looks like a row: its last name and the cells below are letters."""

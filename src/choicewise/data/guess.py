@@ -40,6 +40,7 @@ _MOSTLY = 0.9  # share of the rows that a proposal fits
 _COPY = "save this as mapping.toml and edit it:"
 _ADD = "add it to the choices if it is one"
 _FEWER = "# drop_empty: empty cells at the end of a row are no choices; check that no text was lost"
+_MORE = "where a choice holds the separator, replace it there"
 _FROM_0_OR_1 = (
     '# no answer is 0: replace ... by "number" if they count from 1, by "index" if from 0'
 )
@@ -178,6 +179,9 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
             lines.append(_FEWER)
         if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
             lines.append("# all answers are equal: check that they count from 1")
+        source = columns.choices or columns.wrong
+        if columns.choices_split and cells.exceeds_usual(str(source), columns.choices_split):
+            lines.append(f"# some cells have more choices than most: {_MORE}")
         further = cells.further_choices(columns)
         if option and option not in columns.used and option not in further:
             further.append(option)
@@ -482,8 +486,13 @@ def _is_alone(columns: Columns, cells: Cells) -> bool:
 
 
 def _is_surely_split(columns: Columns, cells: Cells) -> bool:
-    """Check that a sure sign parts the cells of choices, and is the only one that parts them all."""
+    """Check that a sure sign parts the cells of choices, and is the only one that parts them all.
+
+    It must not be one of a choice.
+    """
     if columns.choices_split not in _SURE_SEPARATORS or not isinstance(columns.choices, str):
+        return False
+    if cells.exceeds_usual(columns.choices, columns.choices_split):
         return False
     return cells.separators(columns.choices) == [columns.choices_split]
 

@@ -146,7 +146,10 @@ class _RefusedRows:
             remedy = "correct the row, or skip bad items"
             if split not in answered:
                 first = f"split {split} has no answers and can't be scored ({first})"
-                remedy = "skip bad items, or move its file away"
+                remedy = (
+                    "skip bad items, move its file away, or name the column of its answers in a "
+                    "mapping"
+                )
             elif count > 1:
                 first = f"{count:,} rows of split {split} have no answer, first {first}"
                 remedy = "correct them, or skip bad items"

@@ -12,6 +12,7 @@ from choicewise.data.dataset import Columns, Dataset
 from choicewise.data.files import ROW_READERS, json_remedy
 from choicewise.data.splits import (
     DEFAULT,
+    SAVED_TO_DISK,
     SPLITS,
     Configuration,
     Files,
@@ -139,6 +140,12 @@ def _conversion(file: Path) -> str:
         return "save it as CSV (in Excel: CSV UTF-8)"
     if file.suffix == ".json":
         return json_remedy(file) or "write one JSON object per line"
+    if file.suffix in (".gz", ".zip", ".zst", ".bz2", ".xz"):
+        return "unpack it"
+    if file.suffix == ".ndjson":
+        return f"rename it to {file.stem}.jsonl"
+    if file.suffix == ".arrow":
+        return SAVED_TO_DISK
     return "if it is a table, rename it to end in .csv or .tsv"
 
 

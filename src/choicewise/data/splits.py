@@ -172,6 +172,10 @@ def _refuse_two_files(files: Files) -> None:
             )
 
 
+# How to read what ``datasets`` wrote.
+SAVED_TO_DISK = 'with datasets, load_from_disk("DIR") and to_parquet("test.parquet") each split'
+
+
 class Joined(NamedTuple):
     """The files of several sub-folders by split, and the subject of each, empty if its rows say it."""
 
@@ -269,6 +273,8 @@ def _several(folder: Path, parts: Mapping[str, Files], why: str) -> DataError:
 
 def no_splits(folder: Path) -> DataError:
     """Return the error about a folder that holds no dataset."""
+    if any(file.suffix == ".arrow" for file in [*_inside(folder), *folder.glob("*/*")]):
+        return DataError(f"can't read {folder}: it holds files of Arrow; {SAVED_TO_DISK}")
     names = [str(file) for file in _inside(folder) if file.suffix in ROW_READERS]
     return DataError(
         f"{folder} has no dataset: neither test/<subject>_test.csv (the MMLU layout) nor"

@@ -247,3 +247,42 @@ def test_spaces_around_all_choices_are_told(tmp_path: Path) -> None:
     path = tmp_path / "quiz.csv"
     path.write_text("question, A, B,answer\nWho?, Ada, Bea,B\n")
     assert "spaces at an edge (' Ada')" in open_dataset(path).notes[0]
+
+
+def test_a_separator_in_one_choice_stops(tmp_path: Path) -> None:
+    """Nine of ten cells tell how many choices there are; one more text would move the others."""
+
+    def row(n: int) -> dict[str, Any]:
+        first = "moo; loudly" if n == 7 else "moo"
+        return {"question": f"Q{n}?", "options": f"{first}; woof; meow", "answer": "ABC"[n % 3]}
+
+    path = write_lines(tmp_path / "quiz.jsonl", list(map(row, range(12))))
+    with pytest.raises(UnknownShape) as refused:
+        open_dataset(path)
+    assert "more choices than most" in str(refused.value)
+    rows = [row(n) for n in range(12) if n != 7]
+    assert len(open_dataset(write_lines(path, rows)).splits["test"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("quiz.csv.gz", "unpack it"),
+        ("quiz.ndjson", "rename it to quiz.jsonl"),
+        ("data-00000-of-00001.arrow", "load_from_disk"),
+        (".", "files of Arrow; .*load_from_disk"),
+    ],
+)
+def test_files_of_other_kinds_are_refused_with_what_helps(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
+    for file in ("quiz.csv.gz", "quiz.ndjson", "data-00000-of-00001.arrow"):
+        (tmp_path / file).touch()
+    with pytest.raises(DataError, match=f"can't read .*{remedy}"):
+        open_dataset(tmp_path / name)
+
+
+def test_answers_under_a_name_that_no_rule_knows_are_asked_for(tmp_path: Path) -> None:
+    rows = quiz(tmp_path / "quiz.jsonl", lambda n: {"choices": ANIMALS, "flags": [0, 1, 0, 0]})
+    with pytest.raises(DataError, match="name the column .* in a mapping"):
+        open_dataset(rows)

@@ -352,22 +352,53 @@ def parquet_rows(path: Path) -> Iterator[Row | UnusableRow]:
             name = repeated(file.schema_arrow.names)
             if name is not None:
                 raise DataError(f"{path} has two columns {name!r}; rename one of them")
+            codes = _codes_out_of_order(file.schema_arrow.metadata or {})
             # Every thread would keep memory for itself.
             for batch in file.iter_batches(_PARQUET_CHUNK, use_threads=False):
                 names = batch.schema.names
                 columns = []
                 for name, column in zip(names, batch.columns, strict=True):
                     try:
-                        columns.append(column.to_pylist())
+                        values = column.to_pylist()
                     except UnicodeDecodeError as error:
                         raise DataError(
                             f"{path}: column {name} has bytes that are not UTF-8: {error}"
                         ) from error
+                    if name in codes:
+                        values = [codes[name].get(value, value) for value in values]
+                    columns.append(values)
                 for row in zip(*columns, strict=True):
                     yield dict(zip(names, row, strict=True))
         pa.default_memory_pool().release_unused()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"can't read {path} as Parquet: {error}") from error
+
+
+def _codes_out_of_order(metadata: Mapping[bytes, bytes]) -> dict[str, dict[int, str]]:
+    """Return column → code → answer, for answers that ``datasets`` stored as codes.
+
+    Only for codes that do not count the choices from the first: if none of the answers is A, the
+    code 0 may be B, and 0 may be yes.
+    """
+    codes = {}
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        for column, feature in features.items():
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+                names = [str(name) for name in feature["names"]]
+                if _are_answers_out_of_order(names):
+                    codes[column] = dict(enumerate(names))
+    return codes
+
+
+def _are_answers_out_of_order(names: list[str]) -> bool:
+    """Check that names of codes are letters or digits which skip one, or yes and no in this order."""
+    text = "".join(names).lower()
+    if text in ("yesno", "truefalse"):
+        return True
+    are_labels = len(text) == len(names) and re.fullmatch("[a-j]+|[0-9]+", text)
+    counted = ("abcdefghij", "0123456789", "123456789")
+    return bool(are_labels) and not any(series.startswith(text) for series in counted)
 
 
 class RowPlace(NamedTuple):

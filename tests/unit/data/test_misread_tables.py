@@ -1,9 +1,12 @@
 """Tables that look as if they were read rightly, and were not: their labels, names or quotes mean something else."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from choicewise.data.open import open_dataset
@@ -286,3 +289,26 @@ def test_answers_under_a_name_that_no_rule_knows_are_asked_for(tmp_path: Path) -
     rows = quiz(tmp_path / "quiz.jsonl", lambda n: {"choices": ANIMALS, "flags": [0, 1, 0, 0]})
     with pytest.raises(DataError, match="name the column .* in a mapping"):
         open_dataset(rows)
+
+
+@pytest.mark.parametrize(
+    ("names", "right"),
+    [("BCD", "woof meow"), ("ABCD", "moo woof"), ("0123", "moo woof"), ("023", "moo meow")],
+)
+def test_codes_of_answers_are_read_by_their_names(tmp_path: Path, names: str, right: str) -> None:
+    """``class_encode_column`` of datasets counts the answers that a split has."""
+    rows = {"question": ["Q?", "R?"], "choices": [ANIMALS] * 2, "answer": [0, 1]}
+    feature = {"names": list(names), "_type": "ClassLabel"}
+    told = json.dumps({"info": {"features": {"answer": feature}}})
+    table = pa.table(rows).replace_schema_metadata({"huggingface": told})
+    pq.write_table(table, tmp_path / "quiz.parquet")
+    assert right_ones(tmp_path / "quiz.parquet") == [(text,) for text in right.split()]
+
+
+def test_a_code_of_yes_or_no_is_read_by_its_name(tmp_path: Path) -> None:
+    rows = {"question": ["Q?", "R?"], "passage": ["It is.", "It is not."], "label": [0, 1]}
+    feature = {"names": ["yes", "no"], "_type": "ClassLabel"}
+    told = json.dumps({"info": {"features": {"label": feature}}})
+    table = pa.table(rows).replace_schema_metadata({"huggingface": told})
+    pq.write_table(table, tmp_path / "quiz.parquet")
+    assert right_ones(tmp_path / "quiz.parquet") == [("yes",), ("no",)]

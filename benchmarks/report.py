@@ -138,7 +138,6 @@ def timed(
         f"report of {times}": ["report", *[str(run)] * times, "--json"],
         "multiverse": ["report", str(run), "multiverse", "--json"],
         "compare": ["compare", str(run), str(run), "--json"],
-        "compare, a line each": ["compare", str(run), str(run)],
     }
     for verb, words in verbs.items():
         if chosen and verb not in chosen:

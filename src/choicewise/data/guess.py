@@ -175,13 +175,7 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
         misfit = "" if file is None else _first_misfit(file, rows, columns)
         if misfit:
             lines.append(f"# it does not fit {misfit}")
-        if columns.drop_empty:
-            lines.append(_FEWER)
-        if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
-            lines.append("# all answers are equal: check that they count from 1")
-        source = columns.choices or columns.wrong
-        if columns.choices_split and cells.exceeds_usual(str(source), columns.choices_split):
-            lines.append(f"# some cells have more choices than most: {_MORE}")
+        lines += _doubts(columns, cells, drafts)
         further = cells.further_choices(columns)
         if option and option not in columns.used and option not in further:
             further.append(option)
@@ -199,6 +193,17 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
 
 def _fits(count: int, rows: Sequence[_Row]) -> str:
     return f"# fits {count} of the first {len(rows)} rows; check it before use"
+
+
+def _doubts(columns: Columns, cells: Cells, drafts: Sequence[RowDraft]) -> Iterator[str]:
+    """Yield comments on what rows that fit may still hide."""
+    if columns.drop_empty:
+        yield _FEWER
+    if columns.answer_is == "number" and len(_spelled_answers(drafts)) == 1:
+        yield "# all answers are equal: check that they count from 1"
+    source = columns.choices or columns.wrong
+    if columns.choices_split and cells.exceeds_usual(str(source), columns.choices_split):
+        yield f"# some cells have more choices than most: {_MORE}"
 
 
 def _spelled_answers(drafts: Iterable[RowDraft]) -> set[str]:

@@ -213,6 +213,17 @@ def test_a_merge_is_flagged_and_lcp_undoes_it() -> None:
     assert other.merged == hellfire.merged
 
 
+def test_an_unknown_character_stays_without_the_dummy_space() -> None:
+    """A line break hides the dummy space; this tokenizer knows neither it nor the characters."""
+    tokens = tokenizer("models/babyllama-tok105")
+    encodings = Encodings(tokens, "default")
+    texts = ["日本", "\tA tab", "日 本", "a日", " 日", "ab"]
+    encodings.add_bare(texts)
+    encodings.add_plain(texts)
+    for text in texts:
+        assert encodings.bare[text].tolist() == encodings.plain[text][1:].tolist(), text
+
+
 def test_bos_is_never_doubled() -> None:
     tokens = tokenizer("models/stories260K")
     for text in ("a", "<s>a", "<s><s>a"):

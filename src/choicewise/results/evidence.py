@@ -373,8 +373,8 @@ MOST_KEPT = 32_000_000
 class Evidence:
     """Hold what was observed under one prompt of every item that has a request under it.
 
-    ``items``: rows of the run's item table, in its order.  Every item has one row per choice, even
-    if it could not be scored.  ``extra_options``: 1 if the prompt adds an option, which has a row
+    ``items``: rows of the run's item table, subject by subject.  Every item has one row per choice,
+    even if it could not be scored.  ``extra_options``: 1 if the prompt adds an option, which has a row
     after the others; -1 if it leaves one out.
     """
 
@@ -385,7 +385,8 @@ class Evidence:
         self.items = items
         self.extra_options = extra_options
         self.item_table = table
-        if len(items) != len(table):
+        # The subjects of a log may be mixed, and what is read is in the order of the subjects.
+        if not np.array_equal(items, np.arange(len(table))):
             self.item_table = table.take(pa.array(items))
         self.item_offsets: Integers = offsets_of(self.item_table["choices"], extra_options)
         self._ordered: dict[Column[Digests], bytes] = {}

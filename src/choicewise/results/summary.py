@@ -438,7 +438,7 @@ def _taken(all_items: pa.Table, indices: pa.Array) -> pa.Table:
     """Return the items at these indices; ValueError if one is not there."""
     if not _within(indices.to_numpy(), 0, len(all_items)):
         raise ValueError("it names what is not there")
-    if len(indices) == len(all_items):
+    if np.array_equal(indices.to_numpy(), np.arange(len(all_items))):
         return all_items
     return all_items.take(indices)
 

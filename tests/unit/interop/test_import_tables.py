@@ -31,6 +31,7 @@ from choicewise.extensions.interop.logs.table import golds_of, read_table
 from choicewise.logs import Log
 from choicewise.report.tables import legend, report_tables
 from choicewise.results.explain import explain
+from choicewise.results.summary import keep_summary, summarize
 from choicewise.running.job import split_tasks
 from choicewise.store.folder import read_sweep, write_manifest
 from tests.helpers.commands import choicewise
@@ -131,6 +132,35 @@ def test_every_file_format_gives_the_same(suffix: str, tmp_path: Path) -> None:
         0,
     )
     assert (numbers["char_mean_bare"][1], numbers["greedy"][1]) == (6, 6)
+
+
+def test_mixed_subjects_keep_their_items(tmp_path: Path) -> None:
+    """Subjects take turns in the file, and are read one after the other."""
+    lines = ["item,subject,choice,loglikelihood,gold"]
+    for item in range(12):
+        for choice in range(2):
+            is_right = choice == (item // 2) % 2
+            # Of subject s0 every answer is right, of s1 none.
+            nats = -item - 1 - (is_right == (item % 2))
+            lines.append(f"q{item:02},s{item % 2},{choice},{nats},{int(is_right)}")
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = one_run(path, tmp_path / "run")
+    scores = [row for row in run.scores().to_pylist() if row["protocol"] == "log:sum"]
+    assert len(scores) == 24
+    for row in scores:
+        item = int(row["item"][1:])
+        assert math.ceil(row["score"]) in (-item - 1, -item - 2)
+        assert row["credit"] == (item % 2 == 0)
+    by_subject = [
+        (row["subject"], row["value"])
+        for row in run.report(by="subjects").to_pylist()
+        if row["protocol"] == "log:sum"
+    ]
+    assert by_subject == [("s0", 1.0), ("s1", 0.0)]
+    keep_summary(run)
+    kept = summarize(run.folder).outcomes.outcomes[0]
+    assert kept.credit.tolist() == [item[-1] in "02468" for item in kept.ids.to_pylist()]
 
 
 def test_token_counts_subjects_texts_and_unused_columns(tmp_path: Path) -> None:

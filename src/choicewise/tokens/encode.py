@@ -152,20 +152,21 @@ class Encodings:
         lead = ""
         if self.has_dummy_space:
             lead = "\n"
-        self.add_plain([lead, *new, *(lead + text for text in new)])
+        self.add_plain([lead, *(lead + text for text in new)])
         lead_tokens = self.plain[lead]
         unknown = self.tokenizer.unknown_id
-        # Unknown characters may be fused with an unknown line break, but not with a dummy space.
-        is_lead_unknown = unknown is not None and lead_tokens[-1:].tolist() == [unknown]
+        is_lead_unknown = lead_tokens[-1:].tolist() == [unknown]
         for text in new:
             tokens = self.plain[lead + text]
             bare = tokens[len(lead_tokens) :]
-            has_own_space = text.startswith(" ")
-            if is_lead_unknown and not has_own_space:
+            has_space = text.startswith(" ")
+            if is_lead_unknown and not has_space:
+                # Unknown characters may be fused with the line break, but not with a dummy space.
+                self.add_plain([text])
                 alone = self.plain[text]
                 if alone[1:2].tolist() == [unknown] and spelled(self.tokenizer, alone[:1]) == b" ":
                     bare = alone[1:]
-            adds_space = not has_own_space and spelled(self.tokenizer, bare[:1])[:1] == b" "
+            adds_space = not has_space and spelled(self.tokenizer, bare[:1])[:1] == b" "
             if adds_space or not np.array_equal(tokens[: len(lead_tokens)], lead_tokens):
                 bare = _NONE
             self.bare[text] = bare

@@ -204,6 +204,24 @@ def test_ways_to_say_what_is_right(name: str, tmp_path: Path) -> None:
     assert golds_of(read_table(tmp_path / "t.csv"))[0] == log.settings["gold"] == about
 
 
+YES_OR_NO = "q0,True,-2,True\nq0,False,-1,True\nq1,True,-2,False\nq1,False,-1,False\n"
+
+
+def test_true_and_false_may_be_labels(tmp_path: Path) -> None:
+    assert golds(read(tmp_path, f"{HEAD}\n{YES_OR_NO}")) == {"q0": (1,), "q1": (0,)}
+    flags = YES_OR_NO.replace("q0,False,-1,True", "q0,False,-1,False")
+    flags = flags.replace("q1,True,-2,False", "q1,True,-2,True")
+    assert golds(read(tmp_path, f"{HEAD}\n{flags}")) == {"q0": (1,), "q1": (1,)}
+
+
+@pytest.mark.parametrize("right", [1, True, "x"])
+def test_flags_without_a_value_are_refused(right: Any, tmp_path: Path) -> None:
+    rows = [row | {"gold": right if row["choice"] == 0 else None} for row in table_rows()]
+    path = write_lines(tmp_path / "t.jsonl", rows)
+    with pytest.raises(DataError, match="gold differs between its rows"):
+        list(read_logs([path]))
+
+
 def test_several_right_choices(tmp_path: Path) -> None:
     flags = [row | {"gold": int(row["choice"] in (0, 2))} for row in table_rows()]
     assert {*golds(read(tmp_path, flags)).values()} == {(0, 2)}
@@ -282,6 +300,7 @@ REFUSED = [
     (changed(choice=99_999_999), "choice 1 to 99999999|they count from"),
     (changed(item=""), "no item"),
     (ONE_SLIP, "item 'q2': gold differs"),
+    (f"{HEAD}\nq,0,-1,true\nq,1,-2,true\n", "item 'q': gold is true on all of its rows"),
     (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', but its choices are 0, 1"),
     (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "a whole number from 1"),
     (

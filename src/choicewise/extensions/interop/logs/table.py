@@ -374,16 +374,21 @@ def golds_of(table: Table) -> tuple[str, Golds]:
     """Return how the column ``gold`` is read, in words, and a function that reads it.
 
     It names the right choice, or a list of them, on every row of its item, by the numbers or labels
-    of the column ``choice``.  If its cells differ within an item, or are true and false, they are
-    flags: whether the choice of their row is right.
+    of the column ``choice``.  If its cells differ within an item, or are true and false and no
+    labels, they are flags: whether the choice of their row is right.
     """
     items = table.columns["item"].combine_chunks()
     golds = pc.utf8_lower(pc.utf8_trim_whitespace(table.columns["gold"])).combine_chunks()
+    # An empty cell beside others is none of them.
+    golds = pc.fill_null(golds, "")
     # A column of 0 and 1 may hold flags or indices of two choices.
     cells = set(pc.unique(golds).to_pylist())
-    if cells <= {"true", "false"}:
-        return ("true on the rows of right choices", _flagged)
     row = _differing_row(items, golds)
+    if cells <= {"true", "false"}:
+        # Of a question with yes or no these may be the labels of its choices.
+        labels = set(pc.unique(pc.utf8_lower(table.columns["choice"])).to_pylist())
+        if row is not None or labels.isdisjoint(cells):
+            return ("true on the rows of right choices", _flagged)
     if row is None:
         return ("the right choices of the item, on each of its rows", _named)
     if cells.issubset(_TRUE + _FALSE) and _differs_everywhere(table):
@@ -400,7 +405,7 @@ def _differing_row(items: pa.Array, golds: pa.Array) -> int | None:
     if len(items) < 2:
         return None
     is_same_item = pc.equal(items[1:], items[:-1])
-    is_other_gold = pc.fill_null(pc.not_equal(golds[1:], golds[:-1]), False)
+    is_other_gold = pc.not_equal(golds[1:], golds[:-1])
     row = int(pc.index(pc.and_(is_same_item, is_other_gold), True).as_py())
     if row < 0:
         return None
@@ -417,6 +422,10 @@ def _differs_everywhere(table: Table) -> bool:
 
 def _flagged(rows: Sequence[JsonDict], labels: Sequence[str], where: str) -> tuple[int, ...]:
     right = {row["choice"] for row in rows if str(row["gold"]).strip().lower() in _TRUE}
+    if len(right) == len(rows) > 1:
+        raise DataError(
+            f"{where}: gold is true on all of its rows; write true on the rows of right choices alone"
+        )
     return tuple(choice for choice, label in enumerate(labels) if label in right)
 
 

@@ -232,8 +232,8 @@ def _greatest(holds: Callable[[float], bool]) -> float:
 
 
 def standard_error(values: Floats) -> float:
-    """Return sd / √n with sd over n - 1; NaN for fewer than two values."""
-    if len(values) < 2:
+    """Return sd / √n with sd over n - 1; NaN for fewer than two values, or an infinite one."""
+    if len(values) < 2 or not np.isfinite(values).all():
         return math.nan
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 

@@ -111,6 +111,8 @@ def test_clusters_of_one_size(values: list[float], sizes: int, clusters: int) ->
     )
     credits = np.array(values)
     assert standard_error(credits) == pytest.approx(scipy.stats.sem(credits), abs=1e-12)
+    # A log-likelihood of -inf has no standard error, and leads to no warning.
+    assert math.isnan(standard_error(np.append(credits, -math.inf)))
     own = clustered_error(credits, [str(index) for index in range(len(values))])
     assert own.se == pytest.approx(standard_error(credits), abs=1e-9)
 

@@ -241,7 +241,9 @@ def alike(said: str, printed: str, vary: bool = False) -> bool:
     """
     ones, others = (re.sub(r"#([A-Z])[0-9a-f]{6}\b", r"#\1", text) for text in (said, printed))
     if vary:
+        # Columns are as wide as their longest number.
         ones, others = (re.sub(r"\s*\d[\d.e-]*", " 0", text) for text in (ones, others))
+        ones, others = (re.sub(" +", " ", text) for text in (ones, others))
         return ones == others
     number = re.compile(r"(\d+(?:\.\d+)?)")
     left, right = number.split(ones), number.split(others)

@@ -76,6 +76,8 @@ def test_outputs_are_alike_but_for_the_last_digit_and_the_ids_of_a_machine() -> 
     assert {pair: examples.alike(*pair) for pair in ALIKE} == ALIKE
     assert examples.alike("tree  4.3e-06  taken", "tree  1e-05  taken", vary=True)
     assert not examples.alike("tree  4.3e-06  taken", "tree  1e-05  refused", vary=True)
+    narrow = "largest  taken\n  1e-05  yes"
+    assert examples.alike("largest   taken\n1.25e-05  yes", narrow, vary=True)
 
 
 def test_an_example_that_fails_is_an_error(demo: examples.Demo, tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_only_plain_linear_layers_change_and_copies_keep_their_weights() -> None
         other[0].weight.zero_()
         assert torch.allclose(network(rows), expected, atol=1e-5)
         assert torch.equal(other[0](rows), other[0].bias.expand(3, 8))
+        in_float64 = copy.deepcopy(network).double()
+        assert torch.allclose(in_float64(rows.double()), expected.double(), atol=1e-5)
     assert type(network[1]) is Scaled
 
 

@@ -125,7 +125,10 @@ def _onednn_linear() -> type[nn.Linear]:
             return product
 
         def forward(self, rows: Any) -> Any:
-            """Return rows · weightᵀ + bias, float32 [..., out]."""
+            """Return rows · weightᵀ + bias, [..., out]."""
+            # A copy in another dtype, which oneDNN does not have on every processor.
+            if self.weight.dtype != torch.float32:
+                return super().forward(rows)
             return multiply(rows, self.weight, self.bias, "none", [], "")
 
     return OneDnnLinear

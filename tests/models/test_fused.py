@@ -83,6 +83,7 @@ def test_a_long_run_compiles_its_layers_once_its_path_still_agrees(
         np.testing.assert_array_equal(after[index].ranks, scores.ranks)
 
 
+@pytest.mark.costly("every layer is traced")
 def test_layers_that_can_not_be_compiled_stay_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -85,6 +85,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
         return table(run(tmp_path_factory.mktemp("one") / "run"))
 
 
+@pytest.mark.costly("shards are run and merged")
 def test_shards_give_the_table_of_one_process_in_the_folder_that_was_named(
     undisturbed: pa.Table, tmp_path: Path
 ) -> None:

@@ -34,7 +34,10 @@ _BAD = WRONG | {"bad"}
 _LISTS = SEVERAL | {"answers", "distractors", "foils", "decoys"}
 # Words of a column with an answer that someone gave, right or wrong.
 _GIVEN = frozenset(
-    ("predicted", "prediction", "predictions", "pred", "student", "user", "participant", "model")
+    (
+        *("predicted", "prediction", "predictions", "pred", "student", "user", "participant"),
+        *("model", "llm", "gpt", "chatgpt", "claude", "gemini", "llama"),
+    )
 )
 # Words of a column with a text that yes and no may judge.
 _JUDGED = frozenset(

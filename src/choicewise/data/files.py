@@ -170,9 +170,7 @@ def json_remedy(path: Path) -> str:
     """
     with open_file(path) as file:
         beginning = file.read(_PEEKED).decode(errors="replace").lstrip("\ufeff \t\r\n")
-    # An apostrophe must not make the name stand in the quotes that the shell needs.
-    name = "'" + repr('"' + str(path))[2:]
-    content = f"pathlib.Path({name}).read_text(encoding='utf-8-sig')"
+    content = f"pathlib.Path({_in_single_quotes(str(path))}).read_text(encoding='utf-8-sig')"
     rows = f"json.loads({content})"
     inside = _FIRST_LIST.search(beginning)
     if isinstance(_row(beginning.partition("\n")[0]), dict) and "\n" in beginning:
@@ -189,6 +187,13 @@ def json_remedy(path: Path) -> str:
         target = f"{path.stem}-lines.jsonl"
     program = f"import json, pathlib, re; [print(json.dumps(row)) for row in {rows}]"
     return f'write one line per question: python -c "{program}" > {quoted(target)}'
+
+
+def _in_single_quotes(text: str) -> str:
+    """Return a text as Python's ``repr`` spells it, never in the quotes that the shell needs."""
+    # It takes single quotes for a text with a double one, apostrophes or not.
+    spelled = repr('"' + text)
+    return "'" + spelled.removeprefix("'\"")
 
 
 def cells(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
@@ -233,7 +238,9 @@ def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
     if name is not None:
         raise DataError(f"{path}: the header has two columns {name!r}; rename one of them")
     for row in _without_empty_end(rows):
-        fault = _fault_of_quotes(row, delimiter)
+        fault = _space_before_quotes(row)
+        if not fault and delimiter == "\t":
+            fault = _glued_rows(row)
         if fault:
             yield UnusableRow(fault)
         elif len(row) == len(full_header) and not any(row[len(header) :]):
@@ -242,17 +249,25 @@ def csv_rows(path: Path) -> Iterator[Row | UnusableRow]:
             yield UnusableRow(f"{len(row)} cells under a header of {len(header)}")
 
 
-def _fault_of_quotes(row: list[str], delimiter: str) -> str:
-    """Return what the quotes of a row did to its cells that their program did not mean, or ""."""
+def _space_before_quotes(row: list[str]) -> str:
+    """Return what to do about a cell whose quotes were taken for a part of its text, or ""."""
     for cell in row:
-        # A quote is the first character of a cell, and the next one the last of its column below.
-        if delimiter == "\t" and "\n" in cell and cell.count(delimiter) >= len(row) - 1:
+        if cell.startswith(' "') and cell.endswith('"'):
+            return f"a cell has a space before its quotes: {cell[:40]!r}; remove it"
+    return ""
+
+
+def _glued_rows(row: list[str]) -> str:
+    """Return what to do about a cell with tabs and line breaks, which holds a row of its own, or "".
+
+    A quote is the first character of a text, and the next one the last of its column below.
+    """
+    for cell in row:
+        if "\n" in cell and cell.count("\t") >= len(row) - 1:
             return (
                 f"a cell goes from one row into the next: {cell[:40]!r}; double the quotes of the "
                 "texts, and put cells with quotes in quotes"
             )
-        if cell.startswith(' "') and cell.endswith('"'):
-            return f"a cell has a space before its quotes: {cell[:40]!r}; remove it"
     return ""
 
 

@@ -502,11 +502,13 @@ def _is_surely_split(columns: Columns, cells: Cells) -> bool:
     return cells.separators(columns.choices) == [columns.choices_split]
 
 
-def subject_note(file: Path, columns: Columns) -> str:
-    """Return a line about columns of ``file`` that may be the subject but are not read so, or ""."""
+def subject_note(file: str, rows: Sequence[_Row], columns: Columns) -> str:
+    """Return a line about columns of ``rows`` that may be the subject but are not read so, or "".
+
+    ``file``: the name of their file.
+    """
     if columns.subject is not None:
         return ""
-    rows = [row for row in islice(_rows([file]), SAMPLE) if isinstance(row, dict)]
     passed = []
     for name, count in Cells(rows).subjects().items():
         if name not in columns.used:
@@ -514,16 +516,18 @@ def subject_note(file: Path, columns: Columns) -> str:
     if not passed:
         return ""
     return (
-        f"{file.name}: no column is used as the subject; candidates: {', '.join(passed)}. Set "
+        f"{file}: no column is used as the subject; candidates: {', '.join(passed)}. Set "
         "subject = in a mapping"
     )
 
 
-def answer_note(file: Path, columns: Columns) -> str:
-    """Return a line about a column of ``file`` that says other answers than the one used, or ""."""
+def answer_note(file: str, rows: Sequence[_Row], columns: Columns) -> str:
+    """Return a line about a column of ``rows`` that says other answers than the one used, or "".
+
+    ``file``: the name of their file.
+    """
     if columns.answer is None or columns.choices is None:
         return ""
-    rows = [row for row in islice(_rows([file]), SAMPLE) if isinstance(row, dict)]
     cells = Cells(rows)
     for name in cells.answers:
         has_repeats = len(set(map(str, cells.columns[name]))) < len(rows)
@@ -533,7 +537,7 @@ def answer_note(file: Path, columns: Columns) -> str:
         pairs = list(product(_readings(rows, columns), readings))
         if pairs and all(_differ(used, other) for used, other in pairs):
             return (
-                f"{file.name}: column {name} says other answers than {columns.answer}, which is "
+                f"{file}: column {name} says other answers than {columns.answer}, which is "
                 "used. Set answer = in a mapping"
             )
     return ""

@@ -705,6 +705,8 @@ def _answer(row: JsonMapping, columns: Columns) -> Answer:
     if columns.choices is None:
         return Answer(answer, columns.fixed, columns.labels)
     cells, labels, name = _cells(row, columns.choices, columns)
+    if labels is None and isinstance(columns.choices, str):
+        labels = _letters_beside(row, columns, len(cells), answer)
     if labels is not None and len(labels) != len(cells):
         raise UnusableRow(f"column {name} has {len(labels)} labels for {len(cells)} choices")
     if columns.drop_empty:
@@ -785,6 +787,32 @@ def _labels_among(lists: Mapping[str, object]) -> list[object] | None:
             if sorted(map(str, values)) == sorted(series):
                 return values
     return None
+
+
+def _letters_beside(
+    row: JsonMapping, columns: Columns, count: int, answer: object
+) -> list[object] | None:
+    """Return the list of another column that has the letter of each choice, or None.
+
+    Only if the answers are among them: numbers and texts do not need them.
+    """
+    if columns.labels:
+        return None
+    answers = Answer(answer, ()).cells
+    lists = {}
+    for name, cell in row.items():
+        if name not in columns.used and isinstance(cell, list) and len(cell) == count:
+            lists[name] = cell
+    labels = _labels_among(lists)
+    if labels is None or not all(map(_is_letter, labels)):
+        return None
+    if not all(answer in labels for answer in answers):
+        return None
+    return labels
+
+
+def _is_letter(label: object) -> bool:
+    return isinstance(label, str) and label.isalpha()
 
 
 # How a choice begins that has its letter in its text: ``A) ``, ``(a)``, ``b. ``, ``c ) ``.

@@ -175,18 +175,25 @@ def read_tabular(
             if guess is None:
                 raise refusal from error
         else:
-            from choicewise.data.guess import answer_note
-
-            mapping, _ = _opened(first, None)
-            note = answer_note(first, mapping)
-            notes = (*dataset.notes, note) if note else dataset.notes
-            return replace(dataset, columns=mapping, notes=notes)
+            return _with_shape(dataset, first)
     return _read_guessed(name, _Tables(files, guess, subjects), on_bad_item, guess)
+
+
+def _with_shape(dataset: Dataset, first: Path) -> Dataset:
+    """Return the dataset with the shape of its ``first`` file, and what that leaves unsaid."""
+    from choicewise.data.guess import SAMPLE, answer_note
+
+    mapping, rows = _opened(first, None)
+    notes = dataset.notes
+    note = answer_note(first.name, list(_dicts(islice(rows, SAMPLE))), mapping)
+    if note:
+        notes = (*notes, note)
+    return replace(dataset, columns=mapping, notes=notes)
 
 
 def _read_guessed(name: str, tables: _Tables, on_bad_item: str, guess: Columns) -> Dataset:
     """Read tables by a guess, which the dataset says."""
-    from choicewise.data.guess import reading_line, subject_note
+    from choicewise.data.guess import SAMPLE, reading_line, subject_note
 
     first = next(iter(tables.files.values()))[0]
     try:
@@ -194,7 +201,7 @@ def _read_guessed(name: str, tables: _Tables, on_bad_item: str, guess: Columns) 
     except (CountingOpen, _OptionLeftOut) as error:
         raise _refusal(first, error, guess) or error from error
     notes = dataset.notes
-    note = subject_note(first, guess)
+    note = subject_note(first.name, _first_rows(first, SAMPLE), guess)
     if note:
         notes = (*notes, note)
     return replace(dataset, columns=guess, guess=reading_line(first, guess), notes=notes)
@@ -217,9 +224,9 @@ def _refusal(file: Path, error: DataError, guess: Columns | None) -> UnknownShap
     if isinstance(error, _OptionLeftOut):
         # The sample goes on to the option, so that the mapping asks it.
         count = min(max(SAMPLE, error.location.row + 1), _LARGEST_SAMPLE)
-        sample = list(_dicts(islice(_rows(error.location.file), count)))
+        sample = _first_rows(error.location.file, count)
         return option_left_out(error.column, f"{error.location}: {error.message}", sample)
-    sample = list(_dicts(islice(_rows(file), SAMPLE)))
+    sample = _first_rows(file, SAMPLE)
     mapping, _ = _opened(file, guess)
     if isinstance(error, CountingOpen):
         return open_counting(file, sample, mapping, error)
@@ -430,6 +437,10 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
 
 def _rows(file: Path) -> Iterator[Row | UnusableRow]:
     return ROW_READERS[file.suffix](file)
+
+
+def _first_rows(file: Path, count: int) -> list[Row]:
+    return list(_dicts(islice(_rows(file), count)))
 
 
 def _dicts(rows: Iterable[Row | UnusableRow]) -> Iterator[Row]:

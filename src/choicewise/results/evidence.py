@@ -33,6 +33,7 @@ from choicewise.results.tables import (
     named,
     places_of,
     read_item_table,
+    rows_at,
     segments,
 )
 from choicewise.scoring.combine import COMBINERS, Decision
@@ -384,10 +385,8 @@ class Evidence:
         self._folder = folder
         self.items = items
         self.extra_options = extra_options
-        self.item_table = table
         # The subjects of a log may be mixed, and what is read is in the order of the subjects.
-        if not np.array_equal(items, np.arange(len(table))):
-            self.item_table = table.take(pa.array(items))
+        self.item_table = rows_at(table, items)
         self.item_offsets: Integers = offsets_of(self.item_table["choices"], extra_options)
         self._ordered: dict[Column[Digests], bytes] = {}
         # Read through the method ``column``, which knows the types.

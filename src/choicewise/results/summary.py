@@ -39,7 +39,7 @@ from choicewise.results.outcomes import (
     read_together,
 )
 from choicewise.results.run import Run, asked_protocols, count_items, open_run
-from choicewise.results.tables import read_item_names
+from choicewise.results.tables import read_item_names, rows_at
 from choicewise.scoring.observed import Integers
 from choicewise.store.folder import read_manifest, write_manifest
 from choicewise.store.tables import (
@@ -436,11 +436,10 @@ def _read_table(table: pa.Table, folder: Path, manifest: Manifest) -> Summary:
 
 def _taken(all_items: pa.Table, indices: pa.Array) -> pa.Table:
     """Return the items at these indices; ValueError if one is not there."""
-    if not _within(indices.to_numpy(), 0, len(all_items)):
+    numbers = indices.to_numpy()
+    if not _within(numbers, 0, len(all_items)):
         raise ValueError("it names what is not there")
-    if np.array_equal(indices.to_numpy(), np.arange(len(all_items))):
-        return all_items
-    return all_items.take(indices)
+    return rows_at(all_items, numbers)
 
 
 def _read_rows(text: str, protocol: str, manifest: Manifest) -> tuple[Number, ...]:

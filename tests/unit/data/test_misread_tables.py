@@ -63,6 +63,31 @@ def test_labels_beside_the_texts_are_read_whatever_they_are_called(
     assert right_ones(quiz(tmp_path / "lists.jsonl", lists)) == ALL_RIGHT
 
 
+@pytest.mark.parametrize("answers", ["ABCD", [["A"], ["B"], ["C"], ["D"]], range(4), ANIMALS])
+def test_letters_in_a_column_of_their_own_are_those_of_the_choices(
+    tmp_path: Path, answers: Any
+) -> None:
+    is_index = answers == range(4)
+
+    def row(n: int) -> dict[str, Any]:
+        return {
+            "choices": [ANIMALS[place] for place in ORDER],
+            "labels": ["ABCD"[place] for place in ORDER],
+            "answer": ORDER.index(n) if is_index else answers[n],
+        }
+
+    assert right_ones(quiz(tmp_path / "quiz.jsonl", row)) == ALL_RIGHT
+
+
+def test_what_a_model_answered_is_not_the_answer(tmp_path: Path) -> None:
+    def row(n: int) -> dict[str, Any]:
+        return {"choices": ANIMALS, "gpt4_answer": "ABCD"[n], "is_correct": n < 2}
+
+    with pytest.raises(UnknownShape) as refused:
+        open_dataset(quiz(tmp_path / "quiz.jsonl", row))
+    assert "gpt4_answer" not in "".join(refused.value.problems)
+
+
 def test_numbers_may_be_labels_or_count_the_choices(tmp_path: Path) -> None:
     def row(n: int) -> dict[str, Any]:
         return {"options": [{"id": place, "text": ANIMALS[place]} for place in ORDER], "key": n}

@@ -379,7 +379,7 @@ def golds_of(table: Table) -> tuple[str, Golds]:
     """
     items = table.columns["item"].combine_chunks()
     golds = pc.utf8_lower(pc.utf8_trim_whitespace(table.columns["gold"])).combine_chunks()
-    # An empty cell beside others is none of them.
+    # A comparison with null is neither true nor false: an empty cell differs from a filled one.
     golds = pc.fill_null(golds, "")
     # A column of 0 and 1 may hold flags or indices of two choices.
     cells = set(pc.unique(golds).to_pylist())

@@ -864,6 +864,7 @@ class Writer(Port):
     ``summary``: who reads it. ``output``: "folder" if it fills a new folder, "file" if it writes a
     new file, "store" if it adds to what is there. Folders and files are complete or as they were
     before. ``tables``: what its table can show (``--table``), the first unless the user names one.
+    ``has_source``: it stores the ``url`` and the ``organization`` of the export.
 
     Example::
 
@@ -880,6 +881,7 @@ class Writer(Port):
 
     output: ClassVar[Literal["folder", "file", "store"]] = "folder"
     tables: ClassVar[Sequence[str]] = ()
+    has_source: ClassVar[bool] = False
 
     def write(self, export: Export, out: Path) -> Sequence[str]:
         """Write the ``export`` to ``out`` and return a line, with the reason, for each thing that

@@ -106,7 +106,11 @@ def test_skipped_rows_have_theirs(tmp_path: Path) -> None:
     )
     (row,) = run.rows()
     assert row.counts.skipped == 2 == sum(reason.count for reason in row.skipped_reasons)
-    assert "trees_test.csv, row " in row.skipped_reasons[0].example
+    assert "trees_test.csv, row 0 (counted" in row.skipped_reasons[0].example
+    assert "skipped (1 of 1)" in choicewise("report", run.folder).stdout
+    paper = tmp_path / "paper.md"
+    choicewise("export", run.folder, "--format", "markdown", "--out", paper, code=0)
+    assert "without 2 rows" in paper.read_text()
     assert any(line.startswith("skipped: ") for line in legend([row]))
 
 

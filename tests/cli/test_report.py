@@ -221,6 +221,9 @@ def test_a_constant_answer_and_a_constant_gold_are_alarming(tmp_path: Path) -> N
     (alarm,) = serious_warnings([row])
     assert "8 of 8 items are tied" in alarm
     assert "alarm: gold-constant, " in choicewise("report", tmp_path / "run", "--all").stderr
+    (split,) = run.under({"p": replace(recipes["p"], ties="split")}).rows()
+    assert split.value == 0.5
+    assert "gold-constant" not in split.diagnosis.warnings
 
 
 def test_counts_are_those_of_the_group_and_a_run_without_self_check_has_no_bounds(

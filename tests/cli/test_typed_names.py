@@ -71,6 +71,13 @@ def test_an_exact_name_is_taken_without_a_note(folders: Path) -> None:
     assert "using" not in result.stderr
 
 
+def test_a_variant_that_changes_what_was_typed_is_not_taken(folders: Path) -> None:
+    refused = choicewise("report", folders / "a", "--protocol", "mmlu/original@shots=5", code=2)
+    assert "has no mmlu/original;" in refused.stderr
+    compared = choicewise("report", folders / "a", "--protocol", "mmlu/original@ties=first", code=0)
+    assert f"using {VARIANT} for {TYPED}" in compared.stderr
+
+
 def test_several_variants_are_listed_and_refused(folders: Path) -> None:
     result = choicewise("report", folders / "both", "--protocol", TYPED, code=2)
     lines = [line.strip() for line in result.stderr.splitlines()]

@@ -107,6 +107,8 @@ def test_what_can_be_fetched_is_though_something_else_cannot(hub: Hub, tmp_path:
     assert done.stdout.startswith("winogrande: 2 files")
     assert "`choicewise fetch piqa winogrande mmlu --to data`" in done.stderr
     assert "ybisk/piqa" in done.stderr
+    nothing = run(hub, tmp_path, "fetch", "piqa", "--to", "other", code=3)
+    assert "CHOICEWISE_DATA=" not in nothing.stderr
     run(hub, tmp_path, "fetch", "nothing-known", "--to", "data", code=4)
     run(hub, tmp_path, "fetch", "--to", "data", code=2)
 

@@ -225,7 +225,7 @@ def apply_metrics(protocols: Protocols, metrics: Sequence[str]) -> Applied:
                 values = _metric_values(protocol, axes)
                 other = replace(protocol, **values)
             except ProtocolError as error:
-                lacking.setdefault(metric, {})[name] = str(error)
+                lacking.setdefault(metric, {})[name] = "; ".join(error.parts)
                 continue
             if other not in name_of:
                 name_of[other] = _name_under_metric(name, protocol, other, values, name_of)

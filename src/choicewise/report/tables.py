@@ -80,6 +80,7 @@ IN_SHORT = {
     "label/text": "letters and texts disagree",
     "choices-only": "solvable without the question",
     "missing": "items are missing",
+    "skipped": "rows of the data were skipped",
     "unlisted": "some answers are not listed by the server",
     "invalid": "answers name no option",
     "unused": "data fields are not shown",
@@ -787,7 +788,7 @@ def _rank_lines(rows: Sequence[Number]) -> Iterator[str]:
         yield RANGE
     is_unranked = any(row.coverage and row.ranks.rank is None for row in rows)
     if is_unranked and any(row.ranks.rank for row in rows):
-        yield "no rank: too few of the items that other models scored"
+        yield "no rank: too few items that other models scored, too"
     for row in rows:
         if row.population is not None and row.interval.name != "clustered":
             yield (

@@ -312,7 +312,10 @@ def nearest(
 @lru_cache(maxsize=8)
 def _skipped_reasons(skipped: tuple[SkippedRow, ...]) -> tuple[MissingReason, ...]:
     """Count why rows of the data could not be used."""
-    return count_reasons((row.reason, f"{row.file}, row {row.row}") for row in skipped)
+    return count_reasons(
+        (row.reason, f"{row.file}, row {row.row} (counted from 0, without a header)")
+        for row in skipped
+    )
 
 
 def _interval(
@@ -455,7 +458,8 @@ def _item_warnings(measured: Measurement, among: Mask, value: Value) -> dict[str
         "many-missing": many_missing,
         "many-unparsed": unparsed > UNPARSED_SHARE * value.n,
         "many-tied": value.ties > TIED_SHARE * value.n and not no_margins,
-        "gold-constant": value.ties > 0 and one_gold,
+        # Where ties are split, positions decide nothing.
+        "gold-constant": value.ties > 0 and one_gold and measured.protocol.ties != "split",
         "rounded": measured.step is not None and measured.protocol.metric in OPEN,
     }
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from choicewise.data.dataset import html_table
 from choicewise.errors import ProtocolError, StoreError, UsageError
+from choicewise.protocols.between import split_changes
 from choicewise.protocols.catalogue import resolve, variant_of
 from choicewise.protocols.protocol import Protocol, axis_differences, parse_signature
 from choicewise.records import KEYS, BlockRecord, Manifest
@@ -304,9 +305,18 @@ def meanings_of(name: str, run: Run) -> list[Meaning]:
         variant = None
         if meant in lacking and meant not in run.protocols:
             variant = variant_of(meant, run.protocols, where)
+        if variant is not None and _axes(variant) & (_axes(name) - _axes(meant)):
+            # The name sets this axis to the value that it has by itself; the variant changes it.
+            variant = None
         taken = variant or meant
         meanings.append(Meaning(meant, taken, run.protocols.get(taken, protocol)))
     return meanings
+
+
+def _axes(name: str) -> set[str]:
+    """Return the axes that the name of a protocol sets."""
+    _, changes = split_changes(name)
+    return {change.partition("=")[0] for change in changes.split(",") if change}
 
 
 def warn_of_variants(meanings_by_folder: Mapping[Path, Sequence[Meaning]]) -> None:

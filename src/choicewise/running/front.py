@@ -41,19 +41,18 @@ def opened(run: Run | str | Path) -> Run:
 
 def named_end(text: str, run: Run) -> tuple[End, str]:
     """Return the protocol that ``text`` names in the run or the catalogue, and its selector."""
-    if text in run.protocols:
-        published = {name: recipe for recipe, name in names().items() if name == text}
-        protocol = run.protocols[text]
-        if run.on_its_split(published).get(text) != protocol:
-            return End(text, protocol, text), signature(protocol)
-        return one(text), text
+    end = None
     try:
         end = one(text)
     except ProtocolError:
         # The catalogue does not know the name of a file's protocol.
-        if variant_of(text, run.protocols, str(run.folder)) is None:
+        if text not in run.protocols and variant_of(text, run.protocols, str(run.folder)) is None:
             raise
-        end = None
+    if text in run.protocols:
+        protocol = run.protocols[text]
+        if end is None or run.on_its_split({text: end.protocol}).get(text) != protocol:
+            return End(text, protocol, text), signature(protocol)
+        return end, text
     meanings = meanings_of(text if end is None else end.name, run)
     warn_of_variants({run.folder: meanings})
     (meaning,) = meanings

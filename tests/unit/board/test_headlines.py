@@ -23,7 +23,7 @@ from choicewise.extensions.board.headlines import (
 )
 from choicewise.extensions.board.library import Library, disputed
 from choicewise.extensions.board.model import ListedRun, Snapshot, State, board, slug
-from choicewise.extensions.board.pages import Links, board_page
+from choicewise.extensions.board.pages import Links, board_page, check_place, write_board
 from choicewise.extensions.board.records import View
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
@@ -316,6 +316,23 @@ def test_places_that_are_no_board_are_refused(
         ).stderr
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_a_board_that_a_full_disk_stopped_can_be_written_again(
+    snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = tmp_path / "board"
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(StoreError):
+            write_board(snapshot, board)
+    assert any(board.iterdir())
+    check_place(board)
+    assert "<table" in write_board(snapshot, board).read_text()
 
 
 @pytest.mark.costly("two runs, one with its panel, and a board")

@@ -178,6 +178,10 @@ def test_nothing_to_export_a_login_and_a_pipe_are_refused(run: Run, tmp_path: Pa
         choicewise.export(
             run, "every-eval-ever", tmp_path / "out", url="https://me:secret@example.org/page"
         )
+    with pytest.raises(UsageError, match="csv .* organization"):
+        choicewise.export(run, "csv", tmp_path / "out", url="https://example.org/page")
+    with pytest.raises(UsageError, match="harness .* organization"):
+        choicewise.export(run, "harness", tmp_path / "out", organization="Isle Lab")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="device or a pipe"):
         choicewise.export(run, "latex", tmp_path / "pipe")

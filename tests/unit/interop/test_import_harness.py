@@ -448,6 +448,13 @@ def test_a_task_without_log_likelihoods_in_a_folder_is_left_out_and_named(tmp_pa
     assert log.task == "stones"
 
 
+def test_a_run_is_no_log(tmp_path: Path) -> None:
+    write_lines(tmp_path / "samples_stones.jsonl", samples(2))
+    import_log(tmp_path / "samples_stones.jsonl", tmp_path / "run")
+    with pytest.raises(DataError, match=r"`choicewise report .*run`"):
+        import_log(tmp_path / "run", tmp_path / "again")
+
+
 @pytest.mark.parametrize("content", [b"", b'{"a": 1}', b"[1, 2]", b"\x00\x01\xff"])
 def test_files_of_something_else_no_file_and_no_format(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "some.json"

@@ -84,6 +84,8 @@ def test_an_end_of_a_ladder_is_named_as_it_can_be_typed_again(runs: list[choicew
     with pytest.warns(UserWarning, match="only variant"):
         end, word = named_end("mmlu/original", runs[0])
     assert (end.name, word) == (PROTOCOLS[0], PROTOCOLS[0])
+    end, word = named_end(PROTOCOLS[0], runs[0])
+    assert (end.name, word) == (PROTOCOLS[0], PROTOCOLS[0])
 
 
 def test_an_end_of_a_file_is_found_by_its_name_and_typed_by_its_signature(tmp_path: Path) -> None:

@@ -99,7 +99,12 @@ def write_board(snapshot: Snapshot, out: Path) -> Path:
 
     Files of other names stay. Raises StoreError if nothing can be written.
     """
+    first = out / FIRST
     with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        # If the disk is full below, the folder is still known as one of a board.
+        if not first.exists():
+            write_text(first, "This board is not complete. Run the same command again.\n")
         for name, content in board_files(snapshot):
             file = out / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +112,7 @@ def write_board(snapshot: Snapshot, out: Path) -> Path:
                 file.write_bytes(content)
             else:
                 write_text(file, content)
-    return out / FIRST
+    return first
 
 
 def board_files(snapshot: Snapshot) -> Iterator[tuple[str, str | bytes]]:

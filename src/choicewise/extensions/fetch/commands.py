@@ -63,7 +63,7 @@ def fetch(
     if json:
         rows = [{**asdict(delivery), "folder": str(delivery.folder)} for delivery in deliveries]
         print_json(rows)
-    if benchmarks:
+    if benchmarks and deliveries:
         tell(
             f"Set CHOICEWISE_DATA={to.absolute()} to use the data. If you copy the "
             "folder, set its new path."

@@ -112,6 +112,7 @@ class EveryEvalEver(Writer):
         "Every Eval Ever, schema 0.3.0: a record and its samples per run, in the layout of the "
         "data store"
     )
+    has_source = True
     write = calls("choicewise.extensions.interop.write.every_eval_ever:write_every_eval_ever")
 
 
@@ -120,6 +121,7 @@ class EvalResults(Writer):
 
     name = "eval-results"
     summary = "the Hub's .eval_results: a YAML file per score for the model's repository"
+    has_source = True
     write = calls("choicewise.extensions.interop.write.every_eval_ever:write_eval_results")
 
 

@@ -53,9 +53,9 @@ def export(
     of the writer's tables, for formats that have several. An earlier export of the same runs at
     ``out`` is replaced. A folder that is named twice is exported once.
 
-    Raises UsageError for anything else at ``out``, for an ``out`` inside a run folder, for a metric
-    that does not exist or that no protocol of a run can have, and, unless ``incomplete``, for a run
-    that is not complete or has damaged blocks.
+    Raises UsageError for anything else at ``out``, for an ``out`` inside a run folder, for a source
+    that the format does not store, for a metric that does not exist or that no protocol of a run
+    can have, and, unless ``incomplete``, for a run that is not complete or has damaged blocks.
     """
     writer = find_writer(format)
     table_name = table_of(writer, table)
@@ -63,6 +63,11 @@ def export(
         raise UsageError(
             "the address of the evaluation holds a login and would be exported with it; remove the "
             "login"
+        )
+    if (url or organization) and not writer.has_source:
+        raise UsageError(
+            f"the format {format} stores no address of an evaluation and no organization; "
+            "leave both out"
         )
     named = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     opened = _opened(named)

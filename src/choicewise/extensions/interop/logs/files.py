@@ -19,9 +19,10 @@ from choicewise.data.files import text_lines
 from choicewise.errors import DataError, UsageError, did_you_mean
 from choicewise.logs import Log, Unreadable
 from choicewise.ports import LogReader, all_of, find
+from choicewise.records import MANIFEST
 from choicewise.util.files import TABLE, open_file, read_bytes
 from choicewise.util.jsonio import JsonDict, JsonMapping, read_json
-from choicewise.util.text import short
+from choicewise.util.text import command_line, short
 
 
 def readers() -> list[LogReader]:
@@ -54,6 +55,8 @@ def recognise(path: Path) -> LogReader:
     for reader in readers():
         if reader.recognises(path):
             return reader
+    if (path / MANIFEST).exists():
+        raise DataError(f"{path} is a run already; `{command_line('report', path)}` shows it")
     formats = "; ".join(f"{reader.name}: {reader.summary}" for reader in readers())
     raise DataError(
         f"{path} is not a log of a known format ({formats}); name its format, or convert it to a "

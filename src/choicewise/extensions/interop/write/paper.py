@@ -24,7 +24,7 @@ from choicewise.report.tables import average_tables, shown_value
 from choicewise.results.number import Number
 from choicewise.results.rows import chosen_part
 from choicewise.table import Table, cell_texts, heading, visible_columns
-from choicewise.util.text import percent, plain, safe
+from choicewise.util.text import counted, percent, plain, safe
 
 NONE = "–"
 """The text of a cell without a number."""
@@ -672,7 +672,10 @@ def origins(rows: Sequence[Number]) -> list[Note]:
         identity = row.identity
         model = identity.model.removesuffix(f" on {identity.dataset}")
         models[f"{model} {identity.r}{_source(identity.model_source)}"] = None
-        data[f"{identity.dataset} {identity.data}{_source(identity.dataset_source)}"] = None
+        origin = f"{identity.dataset} {identity.data}{_source(identity.dataset_source)}"
+        if row.counts.skipped:
+            origin += f" (without {counted(row.counts.skipped, 'row')} that can't be asked)"
+        data[origin] = None
     return [
         Note(f"Models: {'; '.join(models)}."),
         Note(f"Data: {'; '.join(data)}."),

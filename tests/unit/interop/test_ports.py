@@ -51,6 +51,7 @@ class Values(Writer):
     summary = "a line for each number"
     output = "file"
     tables = ("all", "first")
+    has_source = True
 
     def write(self, export: Export, out: Path) -> Sequence[str]:
         lines = [

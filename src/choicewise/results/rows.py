@@ -445,7 +445,7 @@ def _item_warnings(measured: Measurement, among: Mask, value: Value) -> dict[str
     golds = evidence.gold_index[among]
     one_gold = len(golds) > 1 and golds[0] >= 0 and bool((golds == golds[0]).all())
     is_often_cut = False
-    if measured.statuses is not None:
+    if measured.statuses is not None and among.any():
         is_often_cut = bool(is_cut(measured.statuses)[among].mean() > CUT_SHARE)
     # Without any number, such as for what a log does not hold, there is none to speak against.
     many_missing = value.n > 0 and value.missing > MISSING_SHARE * (value.n + value.missing)

@@ -110,6 +110,16 @@ def test_a_killed_run_goes_on_to_the_same_table(
     assert resumed.manifest.complete
 
 
+def test_a_run_without_answers_has_rows_without_numbers_and_no_warning(
+    evaluated: Evaluate, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(*FAMILIES, model=Failing(most=0))
+    rows = open_run(tmp_path / "run").rows()
+    assert {row.identity.protocol for row in rows} >= {"mmlu/original", "mmlu/helm"}
+    assert {row.counts.n for row in rows} == {0}
+
+
 def test_an_interrupted_block_keeps_what_it_showed(evaluated: Evaluate, tmp_path: Path) -> None:
     every, rest = Failing(), Failing()
     table = evaluated("mmlu/cloze", model=every, out=tmp_path / "whole").report()

@@ -172,3 +172,14 @@ def test_what_lay_in_a_lost_block_for_other_items_is_missing_with_the_reason(run
     assert (reason.reason, reason.count) == (LOST, rows[PMI].counts.missing)
     assert reason.count > 0
     assert reason.example in ids[3:]
+
+
+def test_a_run_whose_items_are_all_left_out_was_not_done_before(tmp_path: Path) -> None:
+    """No item has the four choices that the protocol asks with."""
+    data, out = tmp_path / "data.csv", tmp_path / "run"
+    data.write_text("question,A,B,C,answer\nWhy?,a,b,c,A\nHow?,d,e,f,B\n", encoding="utf-8")
+    line = ["run", "--model", "fake:hash", "--data", data, "--on-bad-item", "skip", "--out", out]
+    line += ["--protocol", "mmlu/original@shots=0"]
+    first, second = (choicewise(*line, code=0).stderr.splitlines()[0] for _ in range(2))
+    assert first == Gist("fake:hash: 100 %, ... s")
+    assert second == "fake:hash: 100 % done before"

@@ -581,14 +581,15 @@ class _Cost:
     """The cost of the requests of a section, judged by one of its items.
 
     ``item_tokens``: tokens in memory by an item, beside ``tokens_per_character`` of its text.
-    ``shared``: characters to compute once in a block, and ``fresh`` for each item beside its own
-    text.  ``contexts``: how many contexts hold the text of the item, and ``nulls``: how many null
+    ``shared``: characters to compute once in a block, at least one, so that a block without a
+    question is a step of the progress.  ``fresh``: for each item beside its own text.
+    ``contexts``: how many contexts hold the text of the item, and ``nulls``: how many null
     contexts its choices follow.
     """
 
     item_tokens: float = 1.0
     tokens_per_character: float = 0.0
-    shared: int = 0
+    shared: int = 1
     fresh: int = 0
     contexts: int = 0
     nulls: int = 0

@@ -474,10 +474,16 @@ def _check_same_run(path: Path, existing: Manifest, wanted: Manifest) -> None:
     _check_server(path, existing, wanted)
     for part, words in differences(existing, wanted):
         advice = f"continue there with the old {part}, or choose another folder"
-        if part == "model" and existing.model.products != wanted.model.products:
+        if _is_only_products(existing, wanted):
             library = _short("products", existing.model.products)
             advice = f"set the option products to {library}, or choose another folder"
         raise StoreError(f"{path} was made for another {part} {words}; {advice}")
+
+
+def _is_only_products(existing: Manifest, wanted: Manifest) -> bool:
+    """Check that two manifests that differ would not with the same library of products."""
+    model = replace(existing.model, products=wanted.model.products)
+    return not list(differences(replace(existing, model=model), wanted))
 
 
 def _continued_protocols(path: Path, existing: Manifest, wanted: Manifest) -> dict[str, str]:
@@ -566,11 +572,11 @@ def unlisted_blocks(run: Path, manifest: Manifest) -> list[Path]:
 
 
 _IDENTITY = {
-    "model": ("digest", "dtype", "device", "window", "chat", "products"),
-    "dataset": ("digest",),
+    "model": ("name", "digest", "dtype", "device", "window", "chat", "products"),
+    "dataset": ("name", "digest"),
     "selection": ("subjects", "limit", "sample", "seed"),
 }
-"""What must agree for a run to be continued; names and paths may change."""
+"""What must agree for a run to be continued; a name alone may change."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -739,15 +745,15 @@ def differences(existing: Manifest, wanted: Manifest) -> Iterator[tuple[str, str
     for part, fields in _IDENTITY.items():
         old = getattr(existing, part)
         new = getattr(wanted, part)
-        lines = []
+        lines = {}
         for name in fields:
             before = getattr(old, name)
             now = getattr(new, name)
             if before != now:
                 words = f"{_short(name, before)} there and {_short(name, now)} here"
-                lines.append(f"{part} {name} is {words}")
-        if lines:
-            yield part, f"({'; '.join(lines)}){_moved(old, new)}"
+                lines[name] = f"{part} {name} is {words}"
+        if lines.keys() - {"name"}:
+            yield part, f"({'; '.join(lines.values())}){_moved(old, new)}"
 
 
 def _check_server(path: Path, existing: Manifest, wanted: Manifest) -> None:

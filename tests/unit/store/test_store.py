@@ -182,14 +182,29 @@ def test_the_difference_to_another_measurement_is_named_with_both_ways_on(tmp_pa
         "selection": records.Selection(limit=2),
         "dataset": records.DatasetRecord("d", "0123456789abcdef" * 4),
     }
-    with store.open_folder(tmp_path, replace(MANIFEST, **there), {}):
-        pass
+    with store.open_folder(tmp_path, replace(MANIFEST, **there), {}) as run:
+        run.add_block(PLACE, ["ask"], TABLES)
     reason = r"\(selection limit is 2 there and 3 here\); .* old selection, .* another folder"
     assert_refused(tmp_path, reason, **{**there, "selection": records.Selection(limit=3)})
     reason = "(dataset digest is 0123456789ab there and ffffffffffff here);"
     assert_refused(
         tmp_path, re.escape(reason), **{**there, "dataset": records.DatasetRecord("d", "f" * 64)}
     )
+
+
+def test_another_model_is_named_and_products_are_set_where_nothing_else_differs(
+    tmp_path: Path,
+) -> None:
+    there = replace(MODEL, products="onednn")
+    with store.open_folder(tmp_path, replace(MANIFEST, model=there), ROWS) as run:
+        run.add_block(PLACE, ["ask"], TABLES)
+    other = replace(MODEL, name="n", digest="9")
+    assert_refused(tmp_path, "name is m there and n here; .*old model", model=other)
+    assert_refused(tmp_path, r"\(model products .* option products to onednn,", model=MODEL)
+    limited = {"model": MODEL, "selection": records.Selection(limit=3)}
+    assert_refused(tmp_path, "products is onednn .*old model", **limited)
+    with store.open_folder(tmp_path, replace(MANIFEST, model=replace(there, name="n")), ROWS):
+        pass
 
 
 def test_a_folder_of_something_else_or_of_a_writer_is_left_alone(tmp_path: Path) -> None:

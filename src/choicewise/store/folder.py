@@ -28,6 +28,7 @@ from choicewise.records import (
     MANIFEST,
     OBSERVATIONS,
     SPANS,
+    SUMMARY,
     SWEEP,
     SWEEP_FORMAT,
     SWEEP_VERSION,
@@ -410,18 +411,25 @@ def open_folder(
 
     ``wanted`` states model, dataset, selection and protocols; a continued folder keeps its
     protocols and gains the wanted ones.  ``items``: the rows of the item table by split, read once
-    at most. Damaged blocks no longer count, so that they are asked again.  Raises StoreError if the
-    folder holds something else or another process is writing to it.
+    at most. Damaged blocks no longer count, so that they are asked again.  A run that ended before
+    its first answer is replaced.  Raises StoreError if the folder holds something else or another
+    process is writing to it.
     """
     check_folder(path)
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path):
+        existing = None
         if (path / MANIFEST).exists():
-            manifest = continued(path, read_manifest(path), wanted, items)
-        else:
-            manifest = replace(wanted, files=write_items(path, chain.from_iterable(items.values())))
+            existing = read_manifest(path)
+        if existing is None or _is_replaceable(path, existing):
+            files = write_items(path, chain.from_iterable(items.values()))
+            # A summary that the new manifest does not list would look damaged.
+            remove(path / SUMMARY)
+            manifest = replace(wanted, files=files)
             write_manifest(path, manifest)
+        else:
+            manifest = continued(path, existing, wanted, items)
         renew_copy(path / MANIFEST)
         for leftover in leftovers(path, manifest):
             # A finished run may lie where nothing can be written.
@@ -435,6 +443,18 @@ def open_folder(
             renew_copy(path / MANIFEST)
 
 
+def _is_replaceable(path: Path, existing: Manifest) -> bool:
+    # Shards may run on machines that do not see the locks of others.
+    is_whole_run = existing.shard is None and existing.imported is None
+    return is_whole_run and _is_unanswered(path, existing)
+
+
+def _is_unanswered(path: Path, existing: Manifest) -> bool:
+    """Check that the folder has no answers, not even in blocks that the manifest does not list."""
+    has_blocks = bool(existing.blocks) or os.path.lexists(path / BLOCK_FOLDER)
+    return not has_blocks and not existing.complete
+
+
 def continued(
     path: Path, existing: Manifest, wanted: Manifest, items: Mapping[str, Iterable[ItemRow]]
 ) -> Manifest:
@@ -442,7 +462,13 @@ def continued(
 
     Blocks and an item table that are damaged or gone are left out and written again.
     """
-    _check_same_run(path, existing, wanted)
+    try:
+        _check_same_run(path, existing, wanted)
+    except StoreError as error:
+        if not _is_unanswered(path, existing):
+            raise
+        advice = f"the folder holds no answers, so `rm -r {quoted(path)}` loses none"
+        raise StoreError(f"{error.message}; {advice}", error.problems) from error
     protocols = _continued_protocols(path, existing, wanted)
     files = _continued_files(path, existing, items)
     damaged = [damage.block for damage in damaged_blocks(path, existing.blocks)]

@@ -110,6 +110,18 @@ def test_a_killed_run_goes_on_to_the_same_table(
     assert resumed.manifest.complete
 
 
+def test_after_an_end_before_the_first_answer_another_run_takes_the_folder(
+    evaluated: Evaluate,
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(*FAMILIES, model=Failing(most=0))
+    run = evaluated("mmlu/original", model="fake:oracle", limit=1)
+    assert (run.manifest.model.name, [*run.protocols]) == ("fake:oracle", ["mmlu/original"])
+    assert run.manifest.complete
+    with pytest.raises(StoreError, match="fake:oracle there and fake:hash here"):
+        evaluated("mmlu/original", limit=1)
+
+
 def test_a_run_without_answers_has_rows_without_numbers_and_no_warning(
     evaluated: Evaluate, tmp_path: Path
 ) -> None:

@@ -69,6 +69,11 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+def open_as(folder: Path, manifest: records.Manifest) -> None:
+    with store.open_folder(folder, manifest, ROWS):
+        pass
+
+
 def assert_refused(folder: Path, reason: str, **changes: Any) -> None:
     """With another manifest the folder is not opened."""
     with (
@@ -207,12 +212,89 @@ def test_another_model_is_named_and_products_are_set_where_nothing_else_differs(
         pass
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": replace(MODEL, digest="9")},
+        {"dataset": replace(DATASET, digest="9")},
+        {"selection": records.Selection(limit=3), "shard": records.ShardRecord(2, (1,))},
+        {"protocols": {"p": "another signature"}},
+        {},
+    ],
+)
+def test_a_run_without_answers_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with store.open_folder(tmp_path, MANIFEST, {"dev": [ITEM]}) as run:
+        run.describe(CHECK)
+    (tmp_path / records.SUMMARY).write_bytes(b"of no answers")
+    (tmp_path / "mine.txt").write_text("a note")
+    wanted = replace(MANIFEST, **changes)
+    with store.open_folder(tmp_path, wanted, ROWS):
+        pass
+    found = store.read_manifest(tmp_path)
+    assert found == replace(wanted, files=found.files)
+    assert store.read_manifest(tmp_path, "manifest.copy.json") == found
+    assert tables.read_items(tmp_path, found).to_pylist() == [ITEM._asdict()]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"manifest.json", "manifest.copy.json", "items.parquet", "mine.txt"}
+
+
+def add_answers(folder: Path, run: store.RunFolder) -> None:
+    run.add_block(PLACE, ["ask"], TABLES)
+
+
+def drop_answers(folder: Path, run: store.RunFolder) -> None:
+    """The block is on the disk, and no manifest lists it."""
+    tables.write_block(folder, "00000", TABLES)
+
+
+def move_answers(folder: Path, run: store.RunFolder) -> None:
+    """The folder of blocks is a link to a larger disk."""
+    (folder / "blocks").symlink_to(folder.parent / "gone")
+
+
+@pytest.mark.parametrize("begin", [add_answers, drop_answers, move_answers])
+def test_what_may_hold_answers_is_never_replaced(
+    tmp_path: Path, begin: Callable[[Path, store.RunFolder], None]
+) -> None:
+    folder = tmp_path / "run"
+    with store.open_folder(folder, MANIFEST, ROWS) as run:
+        begin(folder, run)
+    before = state(folder)
+    with pytest.raises(StoreError, match="another model") as refused:
+        open_as(folder, replace(MANIFEST, model=replace(MODEL, digest="9")))
+    assert "rm -r" not in str(refused.value)
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        {"shard": records.ShardRecord(2, (1,))},
+        {"shard": records.ShardRecord(2, (1, 2), engines=(records.EngineRecord(),) * 2)},
+        {"imported": records.ImportRecord("a tool")},
+    ],
+)
+def test_a_part_or_an_import_without_answers_is_refused_with_what_removes_it(
+    tmp_path: Path, there: dict[str, Any]
+) -> None:
+    folder = tmp_path / "a run"
+    open_as(folder, replace(MANIFEST, **there))
+    before = state(folder)
+    changes = {**there, "model": replace(MODEL, digest="9")}
+    assert_refused(folder, f"no answers, .*`rm -r '{folder}'`", **changes)
+    assert state(folder) == before
+
+
 def test_a_folder_of_something_else_or_of_a_writer_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     assert_refused(tmp_path, "holds other files")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with store.open_folder(tmp_path / "run", MANIFEST, ROWS):
+        before = state(tmp_path / "run")
         assert_refused(tmp_path / "run", "another process")
+        # A model that is still loading has no answers either.
+        assert_refused(tmp_path / "run", "another process", model=replace(MODEL, digest="9"))
+        assert state(tmp_path / "run") == before
 
 
 def test_a_complete_folder_need_not_be_writable(

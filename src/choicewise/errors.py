@@ -88,6 +88,10 @@ class UnknownShape(DataError):
     """Report unknown columns; ``problems`` are the lines of a TOML mapping that may fit them."""
 
 
+class UnfitRow(UnknownShape):
+    """Report unknown columns with a mapping that may be right, but does not fit a row."""
+
+
 class UnusableRow(DataError):
     """Report a row that can't become an item; the reader adds the file and the row."""
 

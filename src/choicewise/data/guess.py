@@ -30,15 +30,17 @@ from choicewise.data.rows import (
     lettered,
     shape_of_columns,
 )
-from choicewise.errors import DataError, NoAnswer, UnknownShape, UnusableRow
+from choicewise.errors import DataError, NoAnswer, UnfitRow, UnknownShape, UnusableRow
 from choicewise.util.jsonio import exact_json
 
 SAMPLE = 200  # rows that a proposal is tried on
 _TRIED = 200  # combinations of columns that are tried
 _MOSTLY = 0.9  # share of the rows that a proposal fits
+_FEWEST = 3  # rows of which a proposal may miss one, so that two agree
 
 _COPY = "save this as mapping.toml and edit it:"
 _ADD = "add it to the choices if it is one"
+_CORRECT = "# correct the row, or skip bad items with this mapping"
 _FEWER = "# drop_empty: empty cells at the end of a row are no choices; check that no text was lost"
 _MORE = "where a choice holds the separator, replace it there"
 _FROM_0_OR_1 = (
@@ -57,11 +59,19 @@ _TRUTHS = (("false", "true"), ("no", "yes"))
 _Row = Mapping[str, Any]
 
 
-def unknown_shape(file: Path, rows: Sequence[_Row]) -> UnknownShape:
-    """Return the error about a file whose columns are of no known shape; ``rows``: its first ones."""
+def unknown_shape(
+    file: Path, rows: Sequence[_Row], later_files: Iterable[Path] = ()
+) -> UnknownShape:
+    """Return the error about a file whose columns are of no known shape.
+
+    ``rows``: its first ones; ``later_files``: those that the mapping is also to fit.
+    """
     names = ", ".join(rows[0])
     why = f"can't tell which columns of {file} are question, choices and answer: {names}"
-    return UnknownShape(f"{why}; {_COPY}", proposal(rows, file=file))
+    lines = proposal(rows, files=[file, *later_files])
+    if _CORRECT in lines:
+        return UnfitRow(f"{why}; {_COPY}", lines)
+    return UnknownShape(f"{why}; {_COPY}", lines)
 
 
 def unanswered(file: Path, rows: Sequence[_Row]) -> DataError | None:
@@ -151,11 +161,12 @@ def misread_shape(
     return UnknownShape(f"{why}; {_COPY}", lines)
 
 
-def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -> list[str]:
+def proposal(rows: Sequence[_Row], files: Sequence[Path] = (), option: str = "") -> list[str]:
     """Return the lines of a mapping in TOML that fits nine of ten ``rows``, or of one with gaps.
 
-    ``rows``: the first ones of a file, at least one; if the ``file`` is given, a row that does not
-    fit is named.  ``option``: a column that seems to hold one more choice.
+    Of a few rows, all but one are enough if nothing fits more.  ``rows``: the first ones of a file,
+    at least one; in the ``files``, of which that is the first, a row that does not fit is named.
+    ``option``: a column that seems to hold one more choice.
 
     The lines begin with what is to be checked, as comments.  If the rows leave something open, it
     is written as ``...``, with which no mapping can be used: so none reads other answers than are
@@ -164,31 +175,61 @@ def proposal(rows: Sequence[_Row], file: Path | None = None, option: str = "") -
     cells = Cells(rows)
     by_name = list(islice(_candidates(cells), _TRIED))
     by_cells = islice(_unnamed_candidates(cells), _TRIED)
-    for columns in chain(by_name, by_cells):
+    columns = _likeliest(chain(by_name, by_cells), rows)
+    if columns is None:
+        return list(_gaps(cells, files))
+    drafts, unanswered = _read(rows, columns)
+    count = len(drafts) + unanswered
+    always_full = replace(columns, drop_empty=False)
+    if columns.drop_empty and len(_read(rows, always_full)[0]) == len(drafts):
+        # The rows with empty choices fit neither way.
+        columns = always_full
+    lines = [_fits(count, rows)]
+    if unanswered:
+        lines.append(f"# {unanswered} of them without an answer")
+    open_keys = _open_where_rivals_fit(columns, by_name, rows, len(rows) - count)
+    searched: int | None = None
+    if open_keys.values:
+        # What replaces a gap may fit later rows.
+        searched = SAMPLE
+    misfit = _first_misfit(files, columns, searched)
+    if misfit:
+        lines += [f"# it does not fit {_in_comment(misfit)}", _CORRECT]
+    lines += _doubts(columns, cells, drafts)
+    further = cells.further_choices(columns)
+    if option and option not in columns.used and option not in further:
+        further.append(option)
+    if further:
+        lines.append(f"# not used: {', '.join(map(_in_comment, further))}; {_ADD}")
+    # Labels of letters are cut to those that a row can need.
+    most = max(len(drafted.choices) for drafted in drafts)
+    if isinstance(columns.choices, tuple):
+        most = len(columns.choices)
+    values = {"labels": columns.labels[:most], **open_keys.values}
+    return [*lines, *open_keys.comments, *mapping_lines(columns, values)]
+
+
+def _likeliest(candidates: Iterable[Columns], rows: Sequence[_Row]) -> Columns | None:
+    """Return the first mapping that fits nine of ten ``rows``, else all but one, or None.
+
+    One that fits all but one, only because its question is empty there, comes before one with
+    another question.
+    """
+    nearly = None
+    for columns in candidates:
         drafts, unanswered = _read(rows, columns)
         count = len(drafts) + unanswered
-        if not drafts or count < _MOSTLY * len(rows):
+        if not drafts:
             continue
-        lines = [_fits(count, rows)]
-        if unanswered:
-            lines.append(f"# {unanswered} of them without an answer")
-        misfit = "" if file is None else _first_misfit(file, rows, columns)
-        if misfit:
-            lines.append(f"# it does not fit {misfit}")
-        lines += _doubts(columns, cells, drafts)
-        further = cells.further_choices(columns)
-        if option and option not in columns.used and option not in further:
-            further.append(option)
-        if further:
-            lines.append(f"# not used: {', '.join(map(_in_comment, further))}; {_ADD}")
-        open_keys = _open_where_rivals_fit(columns, by_name, rows)
-        # Labels of letters are cut to those that a row can need.
-        most = max(len(drafted.choices) for drafted in drafts)
-        if isinstance(columns.choices, tuple):
-            most = len(columns.choices)
-        values = {"labels": columns.labels[:most], **open_keys.values}
-        return [*lines, *open_keys.comments, *mapping_lines(columns, values)]
-    return list(_gaps(cells, file))
+        if count >= _MOSTLY * len(rows):
+            if nearly is None or nearly.question == columns.question:
+                return columns
+            if (nearly.choices, nearly.answer) != (columns.choices, columns.answer):
+                return columns
+            return nearly
+        if nearly is None and count == len(rows) - 1 and len(rows) >= _FEWEST:
+            nearly = columns
+    return nearly
 
 
 def _fits(count: int, rows: Sequence[_Row]) -> str:
@@ -225,9 +266,9 @@ class _OpenKeys:
 
 
 def _open_where_rivals_fit(
-    columns: Columns, candidates: Sequence[Columns], rows: Sequence[_Row]
+    columns: Columns, candidates: Sequence[Columns], rows: Sequence[_Row], misfits: int
 ) -> _OpenKeys:
-    """Return the keys that the ``rows`` leave open.
+    """Return the keys that the ``rows`` leave open; ``misfits``: rows that ``columns`` do not fit.
 
     A key is open if another of the ``candidates`` fits as well, and has other choices or answers.
     """
@@ -250,7 +291,7 @@ def _open_where_rivals_fit(
     kinds = {columns.answer_is: None}
     answers = {columns.answer: None}
     sources = {columns.choices or (): None}
-    for rival in _rivals(columns, candidates, rows):
+    for rival in _rivals(columns, candidates, rows, misfits):
         if rival.question != columns.question:
             open_keys.values["question"] = GAP
         if rival.choices != columns.choices:
@@ -274,15 +315,15 @@ def _open_where_rivals_fit(
 
 
 def _rivals(
-    columns: Columns, candidates: Sequence[Columns], rows: Sequence[_Row]
+    columns: Columns, candidates: Sequence[Columns], rows: Sequence[_Row], misfits: int
 ) -> Iterator[Columns]:
     """Yield the ``candidates`` by which ``rows`` mean something else than by ``columns``."""
-    meanings = _meanings(rows, columns)
+    meanings = _meanings(rows, columns, misfits)
     questions = (columns.question, *names_of(columns.choices))
     for rival in candidates:
         if rival.question not in questions or bool(rival.choices) != bool(columns.choices):
             continue
-        if _differ(meanings, _meanings(rows, rival)):
+        if _differ(meanings, _meanings(rows, rival, misfits)):
             yield rival
 
 
@@ -321,8 +362,14 @@ def _has_choices(drafted: RowDraft) -> bool:
     return len(drafted.choices) > 1 and all(map(str.strip, drafted.choices))
 
 
-def _meanings(rows: Sequence[_Row], columns: Columns) -> list[_Meaning | None] | None:
-    """Return the meaning of each row, None for one that can't be read; None if a tenth can't."""
+def _meanings(
+    rows: Sequence[_Row], columns: Columns, allowed: int = 0
+) -> list[_Meaning | None] | None:
+    """Return the meaning of each row, None for one that can't be read.
+
+    None if a tenth can't, and more than ``allowed``.
+    """
+    most = max(allowed, (1 - _MOSTLY) * len(rows))
     meanings: list[_Meaning | None] = []
     misfits = 0
     for row in rows:
@@ -331,7 +378,7 @@ def _meanings(rows: Sequence[_Row], columns: Columns) -> list[_Meaning | None] |
         except UnusableRow as error:
             meanings.append(None)
             misfits += not isinstance(error, NoAnswer)
-        if misfits > (1 - _MOSTLY) * len(rows):
+        if misfits > most:
             return None
     return meanings
 
@@ -352,11 +399,11 @@ def _differ(
     return False
 
 
-def _gaps(cells: Cells, file: Path | None) -> Iterator[str]:
+def _gaps(cells: Cells, files: Sequence[Path]) -> Iterator[str]:
     """Yield the lines of a mapping with ... for what can't be found, below comments that say why."""
     yield "# no columns fit by names and values: replace each ... by a name"
     yield f"# columns: {', '.join(map(_toml, cells.columns))}"
-    if file is not None and file.suffix in (".csv", ".tsv") and cells.header_is_row():
+    if files and files[0].suffix in (".csv", ".tsv") and cells.header_is_row():
         yield "# row 1 looks like a question: add a header, such as question,A,B,C,D,answer"
     for name in map(_in_comment, cells.columns_of(is_chat)):
         yield f"# {name} holds chats: copy the questions to a column of their own"
@@ -591,16 +638,25 @@ def _named(source: Source) -> str:
     return f"{source[0].strip()}..{last.label}"
 
 
-def _first_misfit(file: Path, rows: Sequence[_Row], columns: Columns) -> str:
-    """Return where the first of the ``rows`` is that the mapping does not fit, and why, or ""."""
-    for row in rows:
+def _first_misfit(files: Iterable[Path], columns: Columns, count: int | None) -> str:
+    """Return where the first row is that the mapping does not fit, and why, or "".
+
+    Of the ``files`` the first ``count`` rows are read, or all.
+    """
+    for location, row in islice(_located_rows(files), count):
         try:
+            if isinstance(row, UnusableRow):
+                raise row
             _meaning(row, columns)
         except UnusableRow as reason:
-            for number, row_of_file in enumerate(_rows([file])):
-                if row_of_file == row:
-                    return f"{RowPlace(file, number)}: {reason}"
+            return f"{location}: {reason}"
     return ""
+
+
+def _located_rows(files: Iterable[Path]) -> Iterator[tuple[RowPlace, _Row | UnusableRow]]:
+    for file in files:
+        for number, row in enumerate(_rows([file])):
+            yield RowPlace(file, number), row
 
 
 def _candidates(cells: Cells) -> Iterator[Columns]:

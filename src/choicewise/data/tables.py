@@ -316,7 +316,7 @@ class _Tables:
     def open_answers(self) -> Iterator[tuple[RowPlace, Answer]]:
         """Yield the answers that may be of any kind."""
         for file in chain.from_iterable(self.files.values()):
-            mapping, rows = _opened(file, self.columns)
+            mapping, rows = self._opened(file)
             if mapping.answer is None or mapping.answer_is != "any":
                 continue
             for row in self._drafts(file, mapping, rows):
@@ -337,7 +337,7 @@ class _Tables:
         for split, paths in self.files.items():
             counts: Counter[str] = Counter()
             for file in paths:
-                mapping, rows = _opened(file, self.columns)
+                mapping, rows = self._opened(file)
                 draws = None if mapping.shuffled is None else Random(mapping.shuffled)
                 for location, row, subject, drafted in self._drafts(file, mapping, rows):
                     if lacking and isinstance(row, dict):
@@ -357,6 +357,10 @@ class _Tables:
             )
         # Before the bad rows are listed: none of them must be skipped if all answers are one off.
         answers.counting.check()
+
+    def _opened(self, file: Path) -> tuple[Columns, Iterator[Row | UnusableRow]]:
+        files = list(chain.from_iterable(self.files.values()))
+        return _opened(file, self.columns, files[files.index(file) + 1 :])
 
     def _drafts(
         self, file: Path, mapping: Columns, rows: Iterable[Row | UnusableRow]
@@ -409,8 +413,13 @@ def _raise(error: UnusableRow) -> Item:
     raise error
 
 
-def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row | UnusableRow]]:
-    """Return the mapping of a file and its rows; without ``columns`` its shape is recognised."""
+def _opened(
+    file: Path, columns: Columns | None, later_files: Iterable[Path] = ()
+) -> tuple[Columns, Iterator[Row | UnusableRow]]:
+    """Return the mapping of a file and its rows; without ``columns`` its shape is recognised.
+
+    ``later_files``: those that the mapping to propose is also to fit.
+    """
     rows = _rows(file)
     head: list[Row | UnusableRow] = []
     for row in rows:
@@ -423,7 +432,7 @@ def _opened(file: Path, columns: Columns | None) -> tuple[Columns, Iterator[Row 
             from choicewise.data.guess import SAMPLE, unanswered, unknown_shape
 
             sample = list(_dicts(islice(all_rows, SAMPLE)))
-            raise unanswered(file, sample) or unknown_shape(file, sample)
+            raise unanswered(file, sample) or unknown_shape(file, sample, later_files)
         return mapping, all_rows
     if not head:
         raise DataError(f"{file} has no rows; remove it, or fetch the data again")

@@ -19,7 +19,7 @@ from choicewise.data.files import RowPlace
 from choicewise.data.guess import proposal
 from choicewise.data.open import open_dataset
 from choicewise.data.tables import read_tabular
-from choicewise.errors import DataError, ProtocolError, UnknownShape
+from choicewise.errors import DataError, ProtocolError, UnfitRow, UnknownShape
 from choicewise.protocols.protocol import Protocol, stop_texts
 from tests.helpers.imported_runs import write_lines as write
 from tests.helpers.messages import Gist
@@ -598,6 +598,80 @@ def test_the_row_that_a_proposal_does_not_fit_is_named(tmp_path: Path) -> None:
         "quiz.csv, row 9 (the header is row 1): the answer 'Z'" in each
         for each in refused.value.problems
     )
+
+
+def refused_for_a_row(path: Path) -> list[str]:
+    """The lines proposed for a table that opens under them without the one row that they name."""
+    for on_bad_item in ("error", "skip"):
+        with pytest.raises(UnfitRow) as refused:
+            open_dataset(path, on_bad_item=on_bad_item)
+    lines = list(refused.value.problems)
+    columns = columns_of(tomllib.loads("\n".join(lines)), "proposed")
+    [skipped] = open_dataset(path, columns=columns, on_bad_item="skip").skipped
+    assert any(f"{RowPlace(Path(skipped.file), skipped.row)}: " in each for each in lines)
+    return lines
+
+
+BAD = {
+    "letter": (lambda row: [*row[:5], "E", row[6]], "'E'"),
+    "lower": (lambda row: [*row[:5], "b", row[6]], "'b'"),
+    "option": (lambda row: [*row[:2], "", *row[3:]], "''"),
+    "question": (lambda row: ["", *row[1:]], "''"),
+    "short": (lambda row: row[:4], "4 cells"),
+}
+"""What is wrong with a row → the row, and what the reason says."""
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize(
+    ("rows", "fits"), [(3, 2), (7, 6), (12, 11), (300, 200)], ids=["3", "7", "12", "late"]
+)
+def test_a_bad_row_anywhere_is_named_above_a_whole_mapping(
+    tmp_path: Path, rows: int, fits: int, bad: str
+) -> None:
+    spoil, reason = BAD[bad]
+    table = [(f"What is {n}?", *ROWS[n % 12][1:]) for n in range(rows)]
+    table[-1] = spoil(table[-1])
+    lines = refused_for_a_row(sheet(tmp_path / "quiz.csv", table))
+    assert f" {fits} of the " in lines[0]
+    named = f"{tmp_path / 'quiz.csv'}, row {rows + 1} "
+    assert [named in each and reason in each for each in lines[:2]] == [False, True]
+    assert 'answer = "Correct"' in lines
+    assert "..." not in "".join(lines)
+
+
+def test_a_bad_row_of_another_file_is_named(tmp_path: Path) -> None:
+    sheet(tmp_path / "dev.csv", ROWS)
+    sheet(tmp_path / "test.csv", [*ROWS[:11], (*ROWS[11][:5], "E", "sums")])
+    lines = refused_for_a_row(tmp_path)
+    assert f"{tmp_path / 'test.csv'}, row 13 " in lines[1]
+
+
+def test_rows_that_disagree_leave_gaps(tmp_path: Path) -> None:
+    for count, bad in ((2, 1), (7, 2)):
+        rows = [*ROWS[: count - bad], *[(*row[:5], "E", "sums") for row in ROWS[:bad]]]
+        with pytest.raises(UnknownShape) as refused:
+            open_dataset(sheet(tmp_path / "quiz.csv", rows))
+        assert not isinstance(refused.value, UnfitRow)
+        assert 'answer = "..."' in refused.value.problems
+
+
+def test_one_bad_row_does_not_decide_from_which_number_answers_count(tmp_path: Path) -> None:
+    """From 0 the 4 is bad, from 1 the 0 is."""
+    rows = [(*ROWS[n][:5], digit, "sums") for n, digit in enumerate("1231240")]
+    with pytest.raises(UnknownShape) as refused:
+        open_dataset(sheet(tmp_path / "quiz.csv", rows))
+    assert 'answer_is = "..."' in refused.value.problems
+    counted = [(*ROWS[n][:5], digit, "sums") for n, digit in enumerate("0123019")]
+    lines = refused_for_a_row(sheet(tmp_path / "quiz.csv", counted))
+    assert 'answer_is = "index"' in lines
+
+
+def test_a_mapping_that_fits_all_of_a_few_rows_comes_before_a_likelier_one(tmp_path: Path) -> None:
+    rows = [{"query": "Q", "options": ["x", "y", "A"], "gold": gold} for gold in ("A", "A", "y")]
+    lines = proposal(rows)
+    assert "fits 3 of " in lines[0]
+    assert 'answer_is = "text"' in lines
 
 
 def test_all_files_decide(tmp_path: Path) -> None:

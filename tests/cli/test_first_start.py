@@ -299,3 +299,25 @@ def test_a_mapping_is_copied_from_the_error(
     assert "2 questions" in choicewise(*start, "--mapping", "mapping.toml", code=0).stdout
     shown = choicewise("prompts", *start[3:7], "--mapping", "mapping.toml").stdout.splitlines()
     assert [len(json.loads(line)["continuations"]) for line in shown] == [3, 5]
+
+
+def test_a_bad_row_is_left_out_as_its_error_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"Which {n}?", "x", "y", "ABABAE"[n]) for n in range(6)]
+    with Path("quiz.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("Question", "Option A", "Option B", "Correct"), *rows])
+    shown = choicewise("data", "quiz.csv", code=2)
+    data = ("--data", "quiz.csv", "--protocol", "options/cloze:sum")
+    start = ("run", "--model", "fake:oracle", *data, "--out", "q")
+    error = choicewise(*start, "--on-bad-item", "skip", code=3).stderr
+    skip = "--mapping mapping.toml --on-bad-item skip"
+    for text in (shown.stdout, error):
+        assert "quiz.csv, row 7 " in text
+        assert "'E'" in text
+    assert skip in shown.stderr
+    assert skip in error.splitlines()[-1]
+    Path("mapping.toml").write_text(shown.stdout)
+    assert "row 7" in choicewise(*start, "--mapping", "mapping.toml", code=3).stderr
+    assert "5 questions" in choicewise(*start, *skip.split(), code=0).stdout

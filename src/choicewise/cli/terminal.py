@@ -20,7 +20,7 @@ from threading import Lock, RLock
 from types import FrameType
 from typing import Any, NoReturn
 
-from choicewise.errors import ChoicewiseError, MissingData, NoProtocol, UnknownShape
+from choicewise.errors import ChoicewiseError, MissingData, NoProtocol, UnfitRow, UnknownShape
 from choicewise.running.progress import LIVE, ProgressReport
 from choicewise.util.text import check_name, command_line, json_safe, safe, size
 
@@ -179,6 +179,8 @@ def fail(error: ChoicewiseError) -> NoReturn:
         tell("  use: " + " ".join(f"--{option} {value}" for option, value in error.instead.items()))
     if isinstance(error, UnknownShape):
         tell("  then add `--mapping mapping.toml` to the command")
+    if isinstance(error, UnfitRow):
+        tell("  to leave out rows that do not fit, add `--mapping mapping.toml --on-bad-item skip`")
     sys.exit(error.exit_code)
 
 

@@ -15,7 +15,7 @@ from choicewise.cli.terminal import (
     show_download,
     tell,
 )
-from choicewise.errors import UnknownShape
+from choicewise.errors import UnfitRow, UnknownShape
 
 if TYPE_CHECKING:
     from choicewise.data.dataset import Dataset
@@ -50,6 +50,8 @@ def data(
             "Save this as mapping.toml, edit it, and add --mapping mapping.toml:",
         )
         show(*unknown.problems)
+        if isinstance(unknown, UnfitRow):
+            tell("`run --mapping mapping.toml --on-bad-item skip` leaves out rows that do not fit.")
         raise typer.Exit(2) from None
     surveyed = survey(dataset)
     refusals = refusals_by_entry(dataset, surveyed.rows)

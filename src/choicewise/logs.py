@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from choicewise.errors import DataError
 
+AVERAGES = ("micro", "macro")
+"""Aggregations that a log can have: they make one number of all items."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedChoice:

@@ -440,6 +440,33 @@ def test_items_are_imported_with_the_same_numbers(
     assert rows_of(again, form) == rows_of(path, form)
 
 
+@pytest.mark.parametrize("form", ["items-csv", "items-parquet"])
+def test_subjects_are_averaged_as_they_were(form: str, tmp_path: Path) -> None:
+    items = []
+    for number, subject in enumerate("abbbbbbbb"):
+        choices = tuple(f"{word} {number}" for word in ("stone", "wall", "gate", "sand"))
+        items.append(Item(f"{number}", f"{number}?", choices, (number % 4,), subject))
+    data, path = Dataset("parts", {"test": tuple(items)}), tmp_path / f"t.{form.partition('-')[2]}"
+    # Of the last prompt both averages were taken.
+    protocols = {
+        "mmlu/harness-v1@shots=0": ":sum",
+        "mmlu/harness-v0.4@shots=0": ":sum",
+        "mmlu/harness-v0.4@shots=0,header=-,aggregation=categories": ":sum",
+        "mmlu/cloze:sum": "",
+        "mmlu/cloze:sum@aggregation=micro": "",
+    }
+    asked = choicewise.evaluate(
+        model="fake:hash", data=data, protocols=[*protocols], out=tmp_path / "run"
+    )
+    export(asked, form, path)
+    numbers = {}
+    for run in choicewise.import_log(path, tmp_path / "back"):
+        numbers |= {name: measured.overall for name, measured in run.measurements.items()}
+    before = {name: measured.overall for name, measured in asked.measurements.items()}
+    assert {name: numbers[name + score] for name, score in protocols.items()} == before
+    assert before["mmlu/cloze:sum"] != before["mmlu/cloze:sum@aggregation=micro"]
+
+
 def rows_of(path: Path, form: str) -> list[tuple[Any, ...]]:
     table = (pyarrow.csv.read_csv if form == "items-csv" else pq.read_table)(path)
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)

@@ -249,6 +249,20 @@ def test_two_models_and_tasks_in_one_file_and_rows_in_any_order(tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize(
+    ("cell", "averages"),
+    [("", ["micro"]), (" Macro ", ["macro"]), ("macro, micro", ["macro", "micro"])],
+)
+def test_a_table_says_how_subjects_are_averaged(
+    cell: str, averages: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_pylist(table_rows(aggregation=lambda *_: cell)), path)
+    protocols = one_run(path, tmp_path / "run").protocols
+    assert protocols["log:sum"].aggregation == averages[0]
+    assert {protocol.aggregation for protocol in protocols.values()} == set(averages)
+
+
 def test_unconditional_log_likelihoods(tmp_path: Path) -> None:
     run = imported(tmp_path, table_rows(unconditional=lambda item, choice: -0.5 * (choice + 1)))
     scores = [np.array(sums(item)) + 0.5 * (1 + np.arange(4)) for item in range(6)]
@@ -283,6 +297,11 @@ def changed(**cells: Any) -> str:
     )
 
 
+def averaged(first: str, second: str) -> str:
+    """A table with an aggregation on each of its two rows."""
+    return f"{HEAD},aggregation\nq,0,-1,0,{first}\nq,1,-2,0,{second}\n"
+
+
 ONE_SLIP = f"{HEAD}\nq0,0,-1,0\nq0,1,-2,0\nq1,0,-1,1\nq1,1,-2,1\nq2,0,-1,1\nq2,1,-2,0\n"
 """Indices of right choices, of which one is wrong: it does not turn them into flags."""
 
@@ -302,6 +321,10 @@ REFUSED = [
     (ONE_SLIP, "item 'q2': gold differs"),
     (f"{HEAD}\nq,0,-1,true\nq,1,-2,true\n", "item 'q': gold is true on all of its rows"),
     (TABLE.replace(",1\n", ",9\n"), "item '007': gold is '9', but its choices are 0, 1"),
+    (averaged("mean", "mean"), "task log: aggregation is 'mean'.* micro or macro"),
+    (averaged("macro;mean", "macro;mean"), "'macro;mean'.* micro or macro"),
+    (averaged("micro", "macro"), "'micro' and 'macro'"),
+    (averaged("", "macro"), "'' and 'macro'"),
     (f"{HEAD},tokens\nq,0,-1,0,-1\nq,1,-2,0,1\n", "a whole number from 1"),
     (
         "item,choice,loglikelihod,gold\n1,0,-1,0\n",

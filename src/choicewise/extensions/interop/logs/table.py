@@ -25,7 +25,7 @@ from choicewise.extensions.interop.logs.files import (
     number,
     objects,
 )
-from choicewise.logs import Log, LoggedChoice, LoggedItem, Reread
+from choicewise.logs import AVERAGES, Log, LoggedChoice, LoggedItem, Reread
 from choicewise.util.files import TABLE, open_file
 from choicewise.util.jsonio import JsonDict, JsonMapping
 from choicewise.util.tables import open_parquet
@@ -70,17 +70,19 @@ def read_logs(paths: Sequence[Path], results: Path | None) -> Iterator[Log]:
         null = None
         if "unconditional" in table.columns.column_names:
             null = ""
-        for model, task, rows_of_part in table.parts():
+        for model, task_or_none, rows_of_part in table.parts():
+            task = task_or_none or "log"
             rows = sorted_rows(table, rows_of_part)
             gold, golds = golds_of(rows)
             yield Log(
                 tool="a table",
                 model=model or path.stem,
-                task=task or "log",
+                task=task,
                 items=Reread(partial(_items, rows, golds)),
                 settings={"file": path.name, "gold": gold},
                 null=null,
                 unused=unused,
+                aggregations=_aggregations(rows.columns, f"{path}, task {task}"),
             )
 
 
@@ -209,6 +211,7 @@ KNOWN = (
     "unconditional",
     "model",
     "task",
+    "aggregation",
 )
 """All columns that are read; others are named as unused."""
 
@@ -368,6 +371,28 @@ def _numbers(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
 
 _TRUE = ("true", "1", "1.0")
 _FALSE = ("false", "0", "0.0")
+
+
+def _aggregations(columns: pa.Table, where: str) -> tuple[str, ...]:
+    """Return how the numbers of a task average the subjects, the first for every score.
+
+    Raises DataError if the column ``aggregation`` has an unknown value, or two.
+    """
+    if "aggregation" not in columns.column_names:
+        return ("micro",)
+    cells = pc.fill_null(columns["aggregation"], "")
+    cell, *others = pc.unique(pc.utf8_lower(pc.utf8_trim_whitespace(cells))).to_pylist()
+    if others:
+        raise DataError(
+            f"{where}: aggregation is {cell!r} and {others[0]!r}; write one value on all of its rows"
+        )
+    if not cell:
+        return ("micro",)
+    names = dict.fromkeys(name.strip() for name in cell.split(","))
+    for name in names:
+        if name not in AVERAGES:
+            raise DataError(f"{where}: aggregation is {name!r}; it must be {' or '.join(AVERAGES)}")
+    return tuple(names)
 
 
 def golds_of(table: Table) -> tuple[str, Golds]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from choicewise.logs import AVERAGES
 from choicewise.page.study import Study, make_study
 from choicewise.ports import Export
 from choicewise.protocols.preparations import DONT_KNOW
@@ -373,6 +374,13 @@ def report_rows(run: Run) -> dict[str, Number]:
             if row.identity.protocol in grouped:
                 by_name[row.identity.protocol] = row
     return {name: by_name[name] for name in run.protocols if name in by_name}
+
+
+def over_items(aggregation: str) -> str:
+    """Return the ``aggregation`` if its number is one over all items, else micro."""
+    if aggregation in AVERAGES:
+        return aggregation
+    return "micro"
 
 
 def last_written(runs: Iterable[Run]) -> datetime:

@@ -32,6 +32,7 @@ from choicewise.extensions.interop.write.common import (
     line_files,
     missing_notes,
     model_folders,
+    over_items,
     report_rows,
 )
 from choicewise.extensions.interop.write.harness_names import (
@@ -597,9 +598,7 @@ class PromptTask:
         aggregation = measured.protocol.aggregation
         if self.task is not None and self.leaves:
             aggregation = self.task.aggregation
-        if aggregation not in ("micro", "macro"):
-            aggregation = "micro"
-        return measured.values(aggregation)["all"]
+        return measured.values(over_items(aggregation))["all"]
 
 
 def prompt_tasks(run: Run, taken: set[str]) -> Iterator[PromptTask]:

@@ -25,6 +25,7 @@ from choicewise.extensions.interop.write.common import (
     export_study,
     incomplete_notes,
     model_names,
+    over_items,
 )
 from choicewise.page.study import Study
 from choicewise.ports import Export
@@ -60,6 +61,7 @@ ITEM_SCHEMA = pa.schema(
         "unconditional": _NUMBER,
         "tokens": pa.int32(),
         "is_greedy": _FLAG,
+        "aggregation": _TEXT,
     },
     metadata={b"choicewise": b"items"},
 )
@@ -69,16 +71,20 @@ ITEM_SCHEMA = pa.schema(
 the data if several are exported. ``choice``: its index, from 0; ``gold``: whether it is right;
 ``context``: the text before it if the choices of an item have different ones, else null; ``text``:
 the continuation that was scored, with the space it starts with. ``loglikelihood`` and
-``unconditional`` (after the empty context): nats.
+``unconditional`` (after the empty context): nats. ``aggregation``: of the task's protocols, micro,
+macro or both.
 """
 
 
 @dataclass(slots=True)
 class _Prompt:
-    """Hold the protocols that show the model one prompt, and the null contexts that they need."""
+    """Hold the protocols that show the model one prompt, the null contexts that they need, and the
+    averages of subjects that they take.
+    """
 
     protocols: list[str] = field(default_factory=list)
     nulls: list[str] = field(default_factory=list)
+    aggregations: dict[str, None] = field(default_factory=dict)
 
 
 def _prompts(run: Run) -> dict[str, _Prompt]:
@@ -88,6 +94,7 @@ def _prompts(run: Run) -> dict[str, _Prompt]:
         if READINGS[protocol.reading].one_likelihood:
             prompt = prompts.setdefault(protocol.prompt_digest, _Prompt())
             prompt.protocols.append(name)
+            prompt.aggregations[over_items(protocol.aggregation)] = None
             if protocol.null == "":
                 prompt.nulls = [""]
     return prompts
@@ -115,7 +122,7 @@ def _common_start(names: Sequence[str]) -> str:
     return first
 
 
-def _item_rows(model: str, task: str, item: AnsweredItem) -> Iterator[JsonDict]:
+def _item_rows(model: str, task: str, aggregation: str, item: AnsweredItem) -> Iterator[JsonDict]:
     for index, choice in enumerate(item.choices):
         context = choice.context
         if context == item.context:
@@ -135,6 +142,7 @@ def _item_rows(model: str, task: str, item: AnsweredItem) -> Iterator[JsonDict]:
             "unconditional": _number(choice.after_null.get("")),
             "tokens": choice.tokens,
             "is_greedy": choice.greedy,
+            "aggregation": aggregation,
         }
 
 
@@ -158,7 +166,8 @@ def _item_tables(export: Export) -> Iterator[pa.Table]:
             tasks = {digest: f"{task} on {dataset}" for digest, task in tasks.items()}
         nulls = {digest: prompt.nulls for digest, prompt in prompts.items()}
         for digest, item in answered_items(run, nulls):
-            waiting += _item_rows(model, tasks[digest], item)
+            aggregation = ", ".join(prompts[digest].aggregations)
+            waiting += _item_rows(model, tasks[digest], aggregation, item)
             # So many rows are some megabytes, and few enough to be made a table at once.
             if len(waiting) >= 20_000:
                 yield pa.Table.from_pylist(waiting, ITEM_SCHEMA)

@@ -103,7 +103,8 @@ class Log:
     ``generated`` text, the tool's own first; empty if the log has none.  ``aggregations``: how the
     tool's numbers average the subjects (``micro``, ``macro``), the first for every score.
     ``verdicts``: how the values of items follow from the answers, by name; the import takes them
-    from the reader.
+    from the reader.  ``limit``: how many items were asked at most, the first of each subject; None
+    for all.
     """
 
     tool: str
@@ -118,6 +119,7 @@ class Log:
     rules: tuple[str, ...] = ()
     aggregations: tuple[str, ...] = ("micro",)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    limit: int | None = None
 
 
 Verdict = Callable[[Log, LoggedItem], float]

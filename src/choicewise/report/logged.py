@@ -10,6 +10,9 @@ from choicewise.util.text import percent, short
 ROUNDING = 1e-5
 """Difference between two shares that rounding may make, as other tools compute them."""
 
+PART = "items"
+"""Setting of a log that lacks items of the task: how many it has, and how many there are."""
+
 _LISTED = 3
 """Numbers of a log that the line lists; it counts the others."""
 
@@ -25,12 +28,15 @@ def log_line(imported: ImportRecord | None) -> str:
     """
     if imported is None:
         return ""
+    log = "in the log"
+    if PART in imported.settings:
+        log += f" ({imported.settings[PART]})"
     names = [name for name in imported.recorded if name in imported.recomputed]
     if not names:
         shares = [name for name, value in imported.recorded.items() if _is_share(name, value)]
         if not shares:
             return ""
-        return f"{_listed(imported.recorded, shares)} in the log; not recomputed"
+        return f"{_listed(imported.recorded, shares)} {log}; not recomputed"
     different = []
     for name in names:
         if abs(imported.recorded[name] - imported.recomputed[name]) > ROUNDING:
@@ -41,7 +47,7 @@ def log_line(imported: ImportRecord | None) -> str:
     recomputed = "the same"
     if different:
         recomputed = _listed(imported.recomputed, different)
-    return f"{_listed(imported.recorded, names)} in the log; recomputed: {recomputed}"
+    return f"{_listed(imported.recorded, names)} {log}; recomputed: {recomputed}"
 
 
 def _is_share(name: str, value: float) -> bool:

@@ -246,6 +246,23 @@ def test_what_is_imported_again_is_the_same(tmp_path: Path) -> None:
         assert line["arguments"]["gen_args_0"] == first["arguments"]["gen_args_0"]
 
 
+def test_a_part_that_is_imported_again_is_known_as_one(tmp_path: Path) -> None:
+    items = [*questions(5), replace(*questions(1, 4), id="of four choices")]
+    exported(quiz(items, tmp_path / "run", name="isles", choices=3), tmp_path / "lacks")
+    told = command("import", tmp_path / "lacks", "--out", tmp_path / "five", code=0)
+    assert "5 of 6 items" in told.stderr
+    first = choicewise.evaluate(
+        model="fake:hash",
+        data=Dataset("isles", {"test": tuple(questions(5))}),
+        protocols=[HARNESS],
+        out=tmp_path / "first",
+        limit=2,
+    )
+    exported(first, tmp_path / "limit")
+    (back,) = choicewise.import_log(tmp_path / "limit", tmp_path / "two")
+    assert back.rows()[0].identity.selection == first.rows()[0].identity.selection != ""
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 

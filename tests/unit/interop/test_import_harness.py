@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from choicewise import Run, evaluate, import_log
+from choicewise import Run, evaluate, import_log, open_run
 from choicewise.bundled import MODELS
 from choicewise.errors import DataError, UsageError
 from choicewise.extensions.comparison.compare import comparisons
@@ -114,6 +115,32 @@ def test_what_can_not_be_scored_says_what_the_log_lacks_and_no_secret_is_kept(ru
     files = [file for file in run.folder.rglob("*") if file.is_file()]
     assert files
     assert not any(b"hf_secret" in file.read_bytes() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("limit", "size", "asked", "part"),
+    [
+        (8.0, 609, 8, ["8 of 609 items"]),
+        (0.013, 609, 8, ["8 of 609 items"]),
+        (8.0, 8, None, []),
+        (None, 9, None, ["8 of 9 items"]),
+        (math.inf, 9, 8, ["8 of 9 items"]),
+    ],
+)
+def test_a_part_of_a_task_says_so(
+    limit: float | None, size: int, asked: int | None, part: list[str], tmp_path: Path
+) -> None:
+    results = results_of(samples(8))
+    results["n-samples"]["stones"]["original"] = size
+    results["config"]["limit"] = limit
+    log = write_harness(tmp_path / "log", samples(8), results=results)
+    told = choicewise("import", log, "--out", tmp_path / "run", code=0)
+    numbers, title = told.stdout.splitlines()[:2]
+    for text in (told.stderr, numbers):
+        assert re.findall(r"8 of \d+ items", text) == part
+    assert (f"(first {asked} of" in title) == (asked is not None)
+    run = open_run(tmp_path / "run")
+    assert run.manifest.selection.limit == asked
 
 
 def test_a_tokenizer_counts_the_tokens(tmp_path: Path) -> None:

@@ -499,6 +499,20 @@ def test_a_group_is_one_run_with_its_number(by_items: bool, tmp_path: Path) -> N
     assert run.tables.items["item"][0].as_py() == "town_a/0"
 
 
+@pytest.mark.parametrize(("limit", "asked"), [(9, 9), (0.5, None)])
+def test_a_part_of_a_group_says_so(limit: float, asked: int | None, tmp_path: Path) -> None:
+    sizes = {"town_a": 4, "town_b": 9, "town_c": 9}
+    whole = dict.fromkeys(sizes, 20)
+    if limit == 9:
+        whole["town_a"] = 4
+    counts = {task: {"original": whole[task], "effective": size} for task, size in sizes.items()}
+    changes = {"n-samples": counts, "config": {"model": "hf", "limit": limit}}
+    write_group(tmp_path / "out", {"acc": True}, sizes=sizes, **changes)
+    run = one_run(tmp_path / "out", tmp_path / "run")
+    assert run.manifest.selection.limit == asked
+    assert any(f"22 of {sum(whole.values())} items" in line for line in unused(run))
+
+
 def test_metrics_are_averaged_each_in_its_own_way(tmp_path: Path) -> None:
     results = write_group(tmp_path / "out", {"acc": True, "acc_norm": False})
     numbers, group = values(one_run(tmp_path / "out", tmp_path / "run")), results["groups"]["towns"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from choicewise.errors import DataError
 from choicewise.extensions.interop.logs.verdicts import HARNESS
 from choicewise.logs import Log, LoggedChoice, LoggedItem
-from choicewise.report.logged import ROUNDING
+from choicewise.report.logged import PART, ROUNDING
 from choicewise.util.text import has_half_character
 
 # Nats by which rounding may lift a log-likelihood above 0.
@@ -90,7 +90,7 @@ class Checks:
                 self._examples.setdefault(name, example)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the values that differ, in words.
+        """Return the values that differ, and if items of the task are absent, in words.
 
         Raises DataError if ``acc`` differs: then the right choices are not those of the tool.
         """
@@ -105,6 +105,9 @@ class Checks:
                 f"the {self._log.tool} log of {self._log.model} on {self._log.task} contradicts "
                 f"itself: {notes['acc']}"
             )
+        part = self._log.settings.get(PART)
+        if part is not None:
+            notes[PART] = f"the log has {part} of the task"
         return tuple(notes.values())
 
     def numbers(self) -> LogNumbers:

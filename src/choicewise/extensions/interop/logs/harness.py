@@ -7,6 +7,7 @@ task.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +32,9 @@ from choicewise.extensions.interop.logs.harness_samples import (
     sample_rows,
     scan_samples,
 )
+from choicewise.extensions.interop.write.harness_names import OWN
 from choicewise.logs import Log, LoggedItem, Reread, Unreadable
-from choicewise.report.logged import ROUNDING
+from choicewise.report.logged import PART, ROUNDING
 from choicewise.util.jsonio import JsonDict, JsonMapping
 
 
@@ -237,8 +239,10 @@ def _read_file(path: Path, task: str, results: Results | None) -> SamplesFile:
     if scan.lengths:
         settings["acc_norm is"] = scan.lengths
     totals: dict[str, float] = {}
+    limit = None
     if results is not None:
-        settings |= results.settings(task)
+        limit = results.limit(task)
+        settings |= results.settings(task) | _part(scan.items, results.size(task))
         totals = results.totals(task, rows.filter)
         _check_totals(path, results, task, scan, totals)
     log = Log(
@@ -251,8 +255,16 @@ def _read_file(path: Path, task: str, results: Results | None) -> SamplesFile:
         recorded=totals,
         unused=scan.unused,
         axes=AXES,
+        limit=limit,
     )
     return SamplesFile(log, scan.items, results)
+
+
+def _part(count: int, size: int) -> dict[str, str]:
+    """Return the setting that tells of absent items, if ``count`` is below ``size``."""
+    if count < size:
+        return {PART: f"{count:,} of {size:,} items"}
+    return {}
 
 
 def _check_totals(
@@ -340,6 +352,12 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
             null = log.null
     settings = {name: _joined(of_tasks) for name, of_tasks in values.items()}
     settings["tasks"] = f"{len(leaves)}, a subject each"
+    settings |= _part(sum(sizes.values()), sum(map(results.size, leaves)))
+    # A share of each task is no common limit.
+    limits = {log.limit for log in logs if log.limit is not None}
+    limit = None
+    if len(limits) == 1:
+        limit = limits.pop()
     lines = list(unused)
     inner = [name for name in results.below(group) if results.numbers(name)]
     if inner:
@@ -356,6 +374,7 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
         recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
         unused=tuple(lines),
         aggregations=aggregations,
+        limit=limit,
     )
 
 
@@ -592,6 +611,30 @@ class Results:
         """Return the number of items of ``task`` that were sent, None if it is not in the file."""
         count = mapping(self._entry("n-samples").get(task)).get("effective")
         return count if isinstance(count, int) else None
+
+    def size(self, task: str) -> int:
+        """Return the number of items that ``task`` has, 0 if it is not in the file."""
+        count = mapping(self._entry("n-samples").get(task)).get("original")
+        return count if isinstance(count, int) else 0
+
+    def limit(self, task: str) -> int | None:
+        """Return how many items of ``task`` were sent at most, the first; None for all.
+
+        The harness takes a number or, below 1, a share (lm_eval/evaluator_utils.py@4e7e0d4).
+        """
+        limit = self._entry("config").get("limit")
+        sent = self.items(task) or 0
+        is_part = sent < self.size(task)
+        metadata = mapping(self.config(task).get("metadata"))
+        if OWN in metadata:
+            # A run of ours counts no items beyond its limit.
+            is_part = True
+            limit = mapping(mapping(metadata[OWN]).get("selection")).get("limit")
+        if not is_part or not isinstance(limit, int | float):
+            return None
+        if 1 <= limit < math.inf:
+            return int(limit)
+        return sent
 
     def settings(self, task: str) -> dict[str, str]:
         """Return the settings of the model, the run and ``task``, as text."""

@@ -271,7 +271,7 @@ def run_of_log(log: Log, out: Path) -> LogState:
     wanted = Manifest(
         model=ModelRecord(log.model, state.model, log.settings.get("dtype", ""), "", 0),
         dataset=DatasetRecord(log.task, state.data),
-        selection=Selection(),
+        selection=Selection(limit=log.limit),
         protocols={name: signature(protocol) for name, protocol in protocols.items()},
         versions={"choicewise": __version__},
         imported=_import_record(log, state),

@@ -36,6 +36,7 @@ from choicewise.extensions.interop.write.common import (
     report_rows,
 )
 from choicewise.extensions.interop.write.harness_names import (
+    OWN,
     Task,
     catalogue_task,
     metric_key,
@@ -210,10 +211,6 @@ def model_entries(manifest: Manifest, protocols: Collection[Protocol]) -> JsonDi
         "chat_template": None,
         "chat_template_sha": chat_template,
     }
-
-
-OWN = "choicewise"
-"""The key of ``configs[TASK]["metadata"]`` that holds what no key of the format can."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from choicewise.protocols.protocol import Protocol, axis_differences, short_sign
 from choicewise.protocols.readings import READINGS
 from choicewise.records import Manifest
 
+OWN = "choicewise"
+"""The key of ``configs[TASK]["metadata"]`` that holds what no key of the format can."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

@@ -664,16 +664,14 @@ class ModelRuns:
 
     ``model``: opened without its weights, None where it is computed; ``job``: of it alone.
     ``folders``: the run folder of every dataset, by the dataset's name. ``scratch``: the folder for
-    what is not merged yet. ``fitting``: as in :func:`choicewise.running.job.sources_of`.
-    ``go_on``: True if the other datasets are evaluated after one has failed. ``command``: words for
-    the manifests.
+    what is not merged yet. ``go_on``: True if the other datasets are evaluated after one has
+    failed. ``command``: words for the manifests.
     """
 
     model: Model | None = None
     job: Job
     folders: Mapping[str, Path]
     scratch: Path
-    fitting: bool = False
     go_on: bool = False
     command: Sequence[str] = ()
 

@@ -321,3 +321,69 @@ def test_a_bad_row_is_left_out_as_its_error_says(
     Path("mapping.toml").write_text(shown.stdout)
     assert "row 7" in choicewise(*start, "--mapping", "mapping.toml", code=3).stderr
     assert "5 questions" in choicewise(*start, *skip.split(), code=0).stdout
+
+
+@pytest.mark.parametrize(
+    ("protocol", "column"),
+    [("boolq", "passage"), ("musr", "narrative"), ("copa", "asks_for"), ("sciq", "support")],
+)
+def test_a_protocol_without_its_column_is_left_out_by_name(
+    quiz: Path, protocol: str, column: str
+) -> None:
+    alone = choicewise(*line_of_run(quiz, protocol), code=3)
+    assert f"{protocol}/" in alone.stderr
+    assert f"column {column}" in alone.stderr
+    assert not Path("q").exists()
+    told = choicewise(*line_of_run(quiz, protocol), "--protocol", "mmlu/cloze:sum", code=0)
+    for part in (f"{protocol}/harness", f"column {column}", *HEADER):
+        assert part in told.stderr
+    assert [*read_manifest(Path("q")).protocols] == ["mmlu/cloze:sum"]
+    said = choicewise("prompts", "--data", quiz, "--protocol", protocol, code=3).stderr
+    assert f"{protocol}/" in said
+    assert f"column {column}" in said
+
+
+def test_a_sweep_leaves_out_what_a_run_leaves_out(quiz: Path) -> None:
+    protocols = ("--protocol", "boolq", "--protocol", "winogrande/harness")
+    choicewise(*line_of_run(quiz, "mmlu/cloze:sum"), *protocols, code=0)
+    ours = ("--model", "fake:hash", "--data", quiz, "--protocol", "mmlu/cloze:sum")
+    choicewise("sweep", *ours, *protocols, "--out", "s", code=0)
+    (file,) = Path("s").glob("*/*/manifest.json")
+    run, swept = (read_manifest(folder) for folder in (Path("q"), file.parent))
+    assert run.protocols == swept.protocols
+    assert run.refused == swept.refused
+    assert "gap _" in run.refused["winogrande/harness"]
+    strict = choicewise("sweep", *ours, *protocols, "--shots", "error", "--out", "t").stderr
+    assert "split 'validation'" in strict
+    assert not [*Path("t").glob("*/*/manifest.json")]
+
+
+def test_rows_without_a_column_that_others_have_are_errors(quiz: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"question": f"Is {n}?", "choices": ["a", "b", "c", "d"], "answer": n % 4}
+        for n in range(12)
+    ]
+    rows[11] |= {"passage": "Here is one.", "asks_for": "cause"}
+    mixed = Path("mixed.jsonl")
+    mixed.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    changes = "@split=test,choices=any,shots=0"
+    for name, column in (("boolq/harness", "passage"), ("copa/harness", "asks_for")):
+        line = (*line_of_run(mixed, f"{name}{changes}"), "--protocol", "mmlu/cloze:sum")
+        told = choicewise(*line, code=3).stderr
+        for part in (name, "item test/0", column, "8 more"):
+            assert part in told
+        assert not Path("q").exists()
+    asked = ("prompts", "--data", mixed, "--protocol", f"boolq/harness{changes}")
+    assert f"boolq/harness{changes}: item test/0" in choicewise(*asked, code=3).stderr
+    assert len(choicewise(*asked, "--on-bad-item", "skip", code=0).stdout.splitlines()) == 1
+
+
+def test_one_passage_is_enough_for_sciq(quiz: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"question": f"Is {n}?", "choices": ["a", "b"], "answer": n % 2} for n in range(12)
+    ]
+    rows[11]["support"] = "Water boils."
+    some = Path("some.jsonl")
+    some.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    choicewise(*line_of_run(some, "sciq/harness:acc@choices=any"), code=0)
+    assert len(read_manifest(Path("q")).protocols) == 1

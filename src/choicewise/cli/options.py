@@ -172,11 +172,11 @@ class Output(OptionGroup):
             )
 
 
-def sources_of(job: Job, fitting: bool = False) -> list[Source]:
+def sources_of(job: Job) -> list[Source]:
     """Return the sources of the items of ``job``; refusals name options as they are typed."""
     from choicewise.running.job import sources_of
 
-    return sources_of(job, fitting, spelled_option)
+    return sources_of(job, spelled_option)
 
 
 def resuming_command(manifest: Manifest, folder: Path, protocols: Sequence[str]) -> str:

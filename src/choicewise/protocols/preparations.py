@@ -50,11 +50,11 @@ def copa(item: Item) -> Item:
     The premise loses its last character.  EleutherAI/lm-evaluation-harness@4e7e0d4,
     lm_eval/tasks/super_glue/copa/utils.py; the same in 2023 and in lighteval.
     """
-    relation = item.fields.get("asks_for")
+    relation = item.fields.get("asks_for", "")
     if relation not in _CONNECTIVES:
         raise DataError(
-            f"item {item.id} asks for {relation!r}; it must be {' or '.join(_CONNECTIVES)}: "
-            "correct the item"
+            f"item {item.id} has {relation!r} in the column asks_for; write "
+            f"{' or '.join(_CONNECTIVES)}"
         )
     question = f"{item.question.strip()[:-1]} {_CONNECTIVES[relation]}"
     choices = [text[:1].lower() + text[1:] for text in item.choices]
@@ -576,6 +576,16 @@ _HELLASWAG_FIELDS = ("activity_label", "ctx_a", "ctx_b")
 _DECISION_FIELDS = (STATE, DESCRIPTIONS)
 _RACE_FIELDS = ("article", "problems")
 
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "copa": ("asks_for",),
+    # A single item may lack the passage, but the code of all sources reads the column.
+    "sciq": ("support",),
+    "sciq-v0": ("support",),
+    "race": _RACE_FIELDS,
+    "race-v0": _RACE_FIELDS,
+}
+"""The fields that a preparation shows, and that must be in the data."""
+
 SHOWS: Mapping[str, tuple[str, ...]] = {
     "hellaswag": _HELLASWAG_FIELDS,
     "hellaswag-raw": _HELLASWAG_FIELDS,
@@ -583,15 +593,11 @@ SHOWS: Mapping[str, tuple[str, ...]] = {
     "hellaswag-helm": _HELLASWAG_FIELDS,
     "hellaswag-olmes": _HELLASWAG_FIELDS,
     "hellaswag-olmes-listed": _HELLASWAG_FIELDS,
-    "copa": ("asks_for",),
     "decision": _DECISION_FIELDS,
     "decision-str": _DECISION_FIELDS,
     "decision-d1": _DECISION_FIELDS,
     "decision-compact": _DECISION_FIELDS,
     "decision-endpoint": _DECISION_FIELDS,
-    "sciq": ("support",),
-    "sciq-v0": ("support",),
-    "race": _RACE_FIELDS,
-    "race-v0": _RACE_FIELDS,
+    **NEEDED,
 }
 """The item's fields that a preparation puts into the question, or into its fields."""

@@ -15,7 +15,13 @@ from choicewise.data.decisions import KINDS
 from choicewise.errors import ProtocolError, did_you_mean
 from choicewise.protocols.metrics import ABSTAINING, METRICS, Metric
 from choicewise.protocols.preparations import NAMES as PREPARATIONS
-from choicewise.protocols.preparations import change_of, more_options, moves_labels, preparation_of
+from choicewise.protocols.preparations import (
+    NEEDED,
+    change_of,
+    more_options,
+    moves_labels,
+    preparation_of,
+)
 from choicewise.protocols.readings import (
     CALIBRATIONS,
     CHOOSING,
@@ -143,6 +149,12 @@ class PromptAxes:
     def lists_options(self) -> bool:
         """Check that a prompt has the list of options."""
         return "options" in holes(self.header) | holes(self.question)
+
+    @cached_property
+    def item_fields(self) -> frozenset[str]:
+        """Return the holes of header and question that only further fields of an item fill."""
+        names = holes(self.header) | holes(self.question)
+        return names - {"question", "options", "subject", "last_letter", "last_level"}
 
     def problems(self) -> Iterator[str]:
         """Yield what would silently mean nothing among these axes and those of earlier groups."""
@@ -591,6 +603,15 @@ class Protocol(ScoringAxes):
     def prompt_digest(self) -> str:
         """Return the sha256 (64 hex) over the axes that decide requests; equal ones share them."""
         return self._digest("request")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the fields without which no item of any data can be asked."""
+        preparation = preparation_of(self.prepare)
+        if preparation == "none":
+            return self.item_fields
+        # Another preparation may fill holes itself.
+        return frozenset(NEEDED.get(preparation, ()))
 
     @property
     def labels(self) -> str:

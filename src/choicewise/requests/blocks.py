@@ -5,10 +5,10 @@ used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -38,12 +38,13 @@ from choicewise.requests.render import Refusal, RenderedRequests, TemplateSource
 from choicewise.requests.request import Answerer, PreparedBlock, Request
 from choicewise.tokens.encode import Encodings
 from choicewise.tokens.tokenizer import Tokenizer
+from choicewise.util.text import listed
 
 if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
 
-# Items by which a protocol is found to fit a dataset.
-TRIED = 10
+# Items that are made at once to find one that a protocol can ask.
+_TRIED = 10
 
 # Items that are named if many are wrong in the same way.
 _EXAMPLES = 3
@@ -269,27 +270,57 @@ def cut_blocks(
 
 
 def misfit(protocol: Protocol, dataset: Dataset, subjects: Sequence[str] | None = None) -> str:
-    """Return why ``protocol`` can ask none of the first items of ``dataset``, an empty text if it
-    can ask one.
+    """Return why ``protocol`` can ask no item of ``dataset``, an empty text if it can ask one.
+
+    It asks none if a column that it shows is missing.
     """
     try:
         recipe = with_split(protocol, dataset)
         split = recipe.split or dataset.evaluated
-        # The first subject with items of its kind decides.
-        for subject in dataset.choose(split, subjects):
-            suitable = (item for item in dataset.rows(split, subject) if suits(recipe, item))
-            items = list(islice(suitable, TRIED))
-            if items:
-                break
-        requests = list(TemplateSource(recipe, dataset).requests(subject, items))
-    except (DataError, ProtocolError) as reason:
-        return reason.message
-    if not requests:
-        return _of_other_kinds(recipe, dataset)
-    refusals = [request for request in requests if isinstance(request, Refusal)]
-    if len(refusals) < len(requests):
+        chosen = dataset.choose(split, subjects)
+    except DataError as error:
+        return error.message
+    items_of = {subject: dataset.rows(split, subject) for subject in chosen}
+    reason = _missing_column(recipe, dataset, chain.from_iterable(items_of.values()))
+    if reason:
+        return reason
+    for subject, items in items_of.items():
+        try:
+            for request in _requests(TemplateSource(recipe, dataset), subject, items):
+                if isinstance(request, Request):
+                    return ""
+                reason = reason or request.reason.message
+        except (DataError, ProtocolError) as error:
+            reason = reason or error.message
+    return reason or _of_other_kinds(recipe, dataset)
+
+
+def _requests(
+    source: TemplateSource, subject: str, items: Sequence[Item]
+) -> Iterator[Request | Refusal]:
+    # Made in parts, as the first request mostly ends the search.
+    for start in range(0, len(items), _TRIED):
+        part = items[start : start + _TRIED]
+        yield from source.requests(subject, part, range(start, start + len(part)))
+
+
+def _missing_column(protocol: Protocol, dataset: Dataset, items: Iterable[Item]) -> str:
+    """Name the columns that ``protocol`` shows and no item has, and those of the data."""
+    lacking = protocol.columns
+    columns = {"question", "choices", "answer"}
+    if dataset.columns is not None:
+        columns = set(dataset.columns.used)
+    for item in items:
+        if not lacking:
+            return ""
+        lacking -= item.fields.keys()
+        columns.update(item.fields)
+    if not lacking:
         return ""
-    return refusals[0].reason.message
+    return (
+        f"{dataset.name} has no column {' or '.join(sorted(lacking))}, only "
+        f"{listed(sorted(columns), 8)}; add the column, or rename another in the mapping"
+    )
 
 
 def without_items(
@@ -399,13 +430,15 @@ def refuse_problems(
     data: Dataset,
     stretches: Iterable[tuple[Section, int, int, Sequence[RequestSpec]]],
     rendered: Sequence[RenderedRequests],
+    names: Mapping[str, str],
 ) -> None:
     """Raise DataError that lists what rendering would refuse: too few rows for shots, items with
-    the wrong choices.
+    the wrong choices or without a text.
 
     ``stretches``: sections, the positions of their first item and after their last, and their
-    request specs.  Cheap, and done before the model starts, so that hours of work don't end at a
-    bad row; in memory that does not grow with the number of bad ones.
+    request specs.  ``names``: prompt digest → protocol name.  Cheap, and done before the model
+    starts, so that hours of work don't end at a bad row; in memory that does not grow with the
+    number of bad ones.
     """
     problems: dict[str, _Problem] = {}
     for section, start, stop, specs in stretches:
@@ -424,12 +457,15 @@ def refuse_problems(
                 if len(problem.examples) < _EXAMPLES and text not in problem.examples:
                     problem.examples.append(text)
     lines: list[str] = []
+    refused: dict[str, None] = {}
     for problem in problems.values():
         lines += problem.lines()
+        refused |= dict.fromkeys(names[digest] for digest in problem.count_by_prompt)
+    which = listed(list(refused))
     if len(lines) == 1:
-        raise DataError(lines[0])
+        raise DataError(f"{which}: {lines[0]}")
     if lines:
-        raise DataError(f"these protocols don't fit {data.name}", lines)
+        raise DataError(f"{data.name} does not fit {which}", lines)
 
 
 def unsupported(protocol: Protocol, model: str, supports: frozenset[type]) -> str | None:

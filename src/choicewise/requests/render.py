@@ -42,6 +42,7 @@ from choicewise.protocols.shots import drawn_items, is_same, sample, shown_to_th
 from choicewise.requests.prompters import PROMPTERS
 from choicewise.requests.request import Chat, Request, View, joined
 from choicewise.util.jsonio import JsonDict, exact_json, lines_digest, read_json
+from choicewise.util.text import listed
 
 if TYPE_CHECKING:
     from choicewise.tokens.chat_template import ChatTemplate
@@ -184,8 +185,7 @@ class TemplateSource:
             if not suits(self.protocol, item):
                 continue
             try:
-                _check_choices(self.protocol, item)
-                prepare(self.protocol.prepare, item)
+                _prepared(self.protocol, item)
             except DataError as problem:
                 yield item.id, problem
 
@@ -620,8 +620,7 @@ as ``nan``.
 
 
 def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, str, tuple[str, ...]]:
-    _check_choices(protocol, item)
-    item = prepare(protocol.prepare, item, shot)
+    item = _prepared(protocol, item, shot)
     question = item.question
     options = item.choices
     # Scripts that read the data with pandas asked the model about "nan".
@@ -633,6 +632,17 @@ def _shown(protocol: Protocol, item: Item, shot: bool = False) -> tuple[Item, st
     if protocol.strip == "all":
         options = tuple(option.strip() for option in options)
     return item, question, options
+
+
+def _prepared(protocol: Protocol, item: Item, shot: bool = False) -> Item:
+    """Return the item that templates show; DataError if a text or a choice is missing."""
+    _check_choices(protocol, item)
+    prepared = prepare(protocol.prepare, item, shot)
+    lacking = protocol.item_fields - prepared.fields.keys()
+    if lacking:
+        columns = listed(sorted(lacking))
+        raise DataError(f"item {item.id} has no column {columns}; add the text, or skip bad items")
+    return prepared
 
 
 def _as_pandas(text: str) -> str:

@@ -278,6 +278,7 @@ def _open(source: Source, arguments: Job, say: Callable[[str], None]) -> OpenedS
             dataset=data,
             lenient=is_replaceable and arguments.shots is None,
             flexible=is_replaceable and is_flexible(arguments),
+            fitting=is_replaceable and arguments.shots != "error",
         )
     opened = open_source(source, arguments, measured=False)
     changes = [f'{change}; shots="error" stops here' for change in opened.changes]

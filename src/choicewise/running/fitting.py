@@ -15,7 +15,7 @@ from choicewise.protocols.between import MARK, change_axes, split_changes
 from choicewise.protocols.catalogue import plain_name, resolve, variant_of, with_changes
 from choicewise.protocols.protocol import Protocol, Protocols
 from choicewise.protocols.shots import has_examples
-from choicewise.requests.blocks import with_split
+from choicewise.requests.blocks import misfit, with_split
 from choicewise.requests.render import choice_changes, choice_problem
 from choicewise.util.text import listed
 
@@ -41,11 +41,14 @@ class Fitting:
 
     ``drops_shots``: ask without shots if the data have no examples.  ``is_flexible``: ask another
     split if there is no such one, and any number of choices with as many letters.
+    ``leaves_out``: refuse protocols that can ask no item of the ``subjects``, all if None.
     """
 
     data: Dataset
     drops_shots: bool = True
     is_flexible: bool = True
+    leaves_out: bool = False
+    subjects: Sequence[str] | None = None
     _counts: dict[str, Counter[int]] = field(default_factory=dict)
 
     def protocol(self, name: str, protocol: Protocol) -> tuple[str, Protocol]:
@@ -74,14 +77,15 @@ class Fitting:
         return changes
 
     def refusal(self, protocol: Protocol) -> str:
-        """Return why the protocol can't show so many choices as the data have, or an empty text."""
+        """Return why the protocol can't ask the data, or an empty text."""
         # Typed questions are chosen by their number of choices.
-        if not self.is_flexible or protocol.kind != "any":
-            return ""
-        for count in sorted(self._choice_counts(protocol)):
-            problem = choice_problem(protocol, count)
-            if problem:
-                return f"{self.data.name} has questions with {count} choices, {problem}"
+        if self.is_flexible and protocol.kind == "any":
+            for count in sorted(self._choice_counts(protocol)):
+                problem = choice_problem(protocol, count)
+                if problem:
+                    return f"{self.data.name} has questions with {count} choices, {problem}"
+        if self.leaves_out:
+            return misfit(protocol, self.data, self.subjects)
         return ""
 
     def odd_choices(self, protocol: Protocol) -> str:
@@ -158,17 +162,12 @@ def fit(
         if changed.choices != protocol.choices:
             odd_choices = fitting.odd_choices(replace(changed, choices=protocol.choices))
     if left_out and not fitted:
-        raise nothing_fits(left_out)
+        problems = [f"{names[0]}: {reason}" for reason, names in left_out.items()]
+        raise DataError(f"no protocol fits {fitting.data.name}", problems)
     renamed = variants_among(fitted, named)
     renamed |= {name: changed_name for changed_name, name in typed.items()}
     notes = change_notes(fitting.data.name, selectors, named, renamed, odd_choices)
     return Fitted(protocols=fitted, typed=typed, left_out=left_out, notes=notes)
-
-
-def nothing_fits(left_out: Mapping[str, Sequence[str]]) -> DataError:
-    """Return the error for data that no protocol can ask; ``left_out``: reason → names."""
-    problems = [f"{names[0]}: {reason}" for reason, names in left_out.items()]
-    return DataError("no protocol fits it", problems)
 
 
 def ways_on(fitting: Fitting, selectors: Sequence[str]) -> tuple[str, ...]:

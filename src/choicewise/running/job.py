@@ -55,7 +55,6 @@ from choicewise.running.fitting import (
     Fitting,
     checked_shots,
     fit,
-    nothing_fits,
     selectors_with_shots,
     ways_on,
 )
@@ -454,21 +453,9 @@ class Source:
         Without those that still do not fit, if this source leaves them out.  Raises DataError if
         none can.
         """
-        fitted = fit(self._fitting(data), protocols, self.selectors, self.recipes)
-        if not self.fitting:
-            return fitted
-        fitting = {}
-        left_out = {reason: list(names) for reason, names in fitted.left_out.items()}
-        for name, protocol in fitted.protocols.items():
-            reason = misfit(protocol, data, subjects)
-            if reason:
-                left_out.setdefault(reason, []).append(fitted.typed[name])
-            else:
-                fitting[name] = protocol
-        if not fitting:
-            raise nothing_fits(left_out)
-        typed = {name: fitted.typed[name] for name in fitting}
-        return replace(fitted, protocols=fitting, typed=typed, left_out=left_out)
+        fitting = self._fitting(data)
+        fitting = replace(fitting, leaves_out=self.fitting, subjects=subjects)
+        return fit(fitting, protocols, self.selectors, self.recipes)
 
     def _fitting(self, data: Dataset) -> Fitting:
         return Fitting(data, drops_shots=self.lenient, is_flexible=self.flexible)
@@ -533,20 +520,18 @@ def split_tasks(selectors: Iterable[str]) -> tuple[list[str], list[str]]:
     return tasks, others
 
 
-def sources_of(
-    job: Job, fitting: bool = False, spelled: Callable[[str], str] = str
-) -> list[Source]:
+def sources_of(job: Job, spelled: Callable[[str], str] = str) -> list[Source]:
     """Return the datasets of ``job``: its data, or those of the benchmarks of its protocols and tasks.
 
-    Data that name a benchmark replace that one's.  Selectors are resolved here, once.  ``fitting``:
-    True to leave out protocols that do not fit data that name no benchmark.  ``spelled``: from the
-    name of an option to the user's spelling.  Raises UsageError for an option that no source of the
-    job takes, ProtocolError, and DataError for an unknown benchmark.
+    Data that name a benchmark replace that one's; protocols that do not fit other data are left
+    out.  Selectors are resolved here, once.  ``spelled``: from the name of an option to the user's
+    spelling.  Raises UsageError for an option that no source of the job takes, ProtocolError, and
+    DataError for an unknown benchmark.
     """
     tasks, others = split_tasks(selectors_with_shots(job.protocols, job.shots))
     sources = []
     if others or job.data:
-        sources += _catalogue_sources(job, tuple(others), fitting)
+        sources += _catalogue_sources(job, tuple(others))
     refused = _refusal(job, tasks, spelled)
     if refused:
         raise UsageError(refused)
@@ -597,7 +582,7 @@ def _without_use(target: str, useless: Sequence[str], spelled: Callable[[str], s
     return not_applicable(list(map(spelled, useless)), target)
 
 
-def _catalogue_sources(job: Job, selectors: tuple[str, ...], fitting: bool) -> list[Source]:
+def _catalogue_sources(job: Job, selectors: tuple[str, ...]) -> list[Source]:
     """Return the datasets of the protocols ``selectors``, which the catalogue has."""
     recipes = resolve(*selectors)
     if job.score is not None:
@@ -628,7 +613,7 @@ def _catalogue_sources(job: Job, selectors: tuple[str, ...], fitting: bool) -> l
             f"data: every protocol has its own data, so {alone[0].path} would not be used"
         )
     _refuse_suites(selectors)
-    base = replace(base, fitting=fitting)
+    base = replace(base, fitting=job.shots != "error")
     if len(alone) == 1:
         return [_with_data(base, alone[0], job)]
     parts = _matched(selectors, recipes, alone)
@@ -769,7 +754,7 @@ class OpenedSource:
         for reason, names in self.left_out.items():
             which = listed(names, _MOST_NAMES)
             name = self.source.name
-            lines.append(f"{which} can't run on {name} and is left out there: {reason}")
+            lines.append(f"{name} runs without {which}: {reason}")
         return lines
 
 

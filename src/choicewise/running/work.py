@@ -129,8 +129,12 @@ class Work:
 
     def check(self, stretches: Sequence[Stretch]) -> None:
         """Raise DataError for items that fit no request, unless they are to be skipped."""
-        if not self.skip_bad_items:
-            refuse_problems(self.data, stretches, self.rendered)
+        if self.skip_bad_items:
+            return
+        names: dict[str, str] = {}
+        for name, protocol in self.protocols.items():
+            names.setdefault(protocol.prompt_digest, name)
+        refuse_problems(self.data, stretches, self.rendered, names)
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[Block]:
         """Cut ``stretches`` into blocks that fit in memory."""

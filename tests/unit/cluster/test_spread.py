@@ -171,7 +171,6 @@ def test_an_error_of_a_shard_is_that_of_the_command(tmp_path: Path) -> None:
         job=job.model_dump(mode="json", exclude_defaults=True),
         folders={},
         state=str(tmp_path / "1.json"),
-        fitting=False,
         go_on=False,
         command=[],
     )

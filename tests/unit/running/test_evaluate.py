@@ -408,7 +408,7 @@ def asked(
     job = job_of(
         {"models": ["fake:hash"], "protocols": protocols, "data": [str(each) for each in data]}
     )
-    return {source.name: source.selectors for source in sources_of(job, fitting=True)}
+    return {source.name: source.selectors for source in sources_of(job)}
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_every_protocol_is_asked_somewhere_and_only_its_own_part_of_a_selector(
     file, quiz = write_piqa(tmp_path / "piqa.jsonl"), write_mmlu(tmp_path / "quiz", questions=1)
     selectors = ("mmlu/original", "piqa/harness:acc", "arc-easy/harness:acc", "options/cloze:sum")
     job = job_of({"models": ["fake:hash"], "protocols": selectors, "data": [str(quiz), str(file)]})
-    for source in sources_of(job, fitting=True):
+    for source in sources_of(job):
         for name, recipe in resolve(*selectors).items():
             here = recipe.benchmark == "any" or (recipe.benchmark == "piqa") == (
                 source.name == str(file)

@@ -1,6 +1,7 @@
 """Protocols are fitted to data: their split, shots and number of choices become those of the data."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -86,3 +87,18 @@ def test_both_ends_of_a_way_are_fitted() -> None:
     changes = "@shots=0,choices=any,letters=ABCDE"
     assert selector == f"mmlu/original{changes}..mmlu/harness-v1{changes}"
     assert ways_on(Fitting(quiz([4], shots=5)), [way, "mmlu"]) == (way, "mmlu")
+
+
+def test_what_no_item_has_refuses_a_protocol_and_what_one_has_does_not() -> None:
+    names = ["boolq/harness@choices=any", "mmlu/cloze:sum"]
+    protocols = resolve(*names)
+    fitting = Fitting(quiz([4] * 12), leaves_out=True)
+    fitted = fit(fitting, protocols, names, protocols)
+    ((reason, left_out),) = fitted.left_out.items()
+    assert left_out == names[:1]
+    assert "column passage" in reason
+    assert not any("boolq" in note for note in fitted.notes)
+    *others, last = fitting.data.splits["test"]
+    passage = replace(last, fields={"passage": "Once."})
+    some = Dataset("quiz", {"test": [*others, passage]})
+    assert not fit(Fitting(some, leaves_out=True), protocols, names, protocols).left_out

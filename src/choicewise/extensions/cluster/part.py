@@ -28,7 +28,7 @@ class Part:
 
     ``number`` of ``of``: the shard, from 1 on.  ``job``: its table.  ``folders``: the run folder of
     every dataset, absolute.  ``state``: the file of :class:`State`, in a folder that is there.
-    ``fitting``, ``go_on`` and ``command``: as in :class:`choicewise.ports.ModelRuns`.
+    ``go_on`` and ``command``: as in :class:`choicewise.ports.ModelRuns`.
     """
 
     number: int
@@ -36,7 +36,6 @@ class Part:
     job: JsonMapping
     folders: Mapping[str, str]
     state: str
-    fitting: bool
     go_on: bool
     command: list[str]
     version: str = __version__
@@ -133,7 +132,6 @@ def _compute(part: Part) -> dict[str, str]:
         job=job_of(table),
         folders={dataset: Path(folder) for dataset, folder in part.folders.items()},
         scratch=state.parent,
-        fitting=part.fitting,
         go_on=part.go_on,
         command=part.command,
     )

@@ -176,7 +176,6 @@ class ShardedRuns:
             job=self._runs.job.model_dump(mode="json", exclude_defaults=True),
             folders=folders,
             state=str(self._state(number)),
-            fitting=self._runs.fitting,
             go_on=self._runs.go_on,
             command=list(self._runs.command),
         )

@@ -10,7 +10,7 @@ import typer
 from choicewise.cli import options
 from choicewise.cli.options import Part, Tasks, grouped
 from choicewise.cli.terminal import print_json, show_download, tell
-from choicewise.errors import DataError, ModelError, UsageError
+from choicewise.errors import DataError, ModelError, ProtocolError, UsageError
 from choicewise.util.text import counted
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def prompts(
     are complete: only `run` cuts them to a model's window. Without --data, the benchmarks' own data
     are used.
     """
-    from choicewise.running.job import job_of
+    from choicewise.running.job import job_of, open_source
 
     given = {**part.given, **part.data(data), **tasks.given}
     job = job_of({"protocols": protocol, "shots": options.shots_of(shots), **given})
@@ -61,10 +61,10 @@ def prompts(
     # Requests need no model, but a chat has no text without its template.
     template = _chat_template(recipes, model, tokenizer)
     for source in sources:
-        dataset = source.open(show_download())
-        fitted = source.fitted(dataset, source.protocols(dataset, job.subjects))
-        options.tell_reading(dataset, source.notes, fitted.notes)
-        _print(dataset, fitted.protocols, source.rendered, job, template)
+        opened = open_source(source, job, show_download(), measured=False)
+        tell(*opened.left_out_lines)
+        options.tell_reading(opened.data, source.notes, opened.changes)
+        _print(opened.data, opened.protocols, source.rendered, job, template)
 
 
 def _print(
@@ -91,7 +91,10 @@ def _print(
         if recipe.prompt_digest in printed:
             continue
         printed.add(recipe.prompt_digest)
-        reasons = _print_requests(dataset, name, recipe, rendered, job, template)
+        try:
+            reasons = _print_requests(dataset, name, recipe, rendered, job, template)
+        except (DataError, ProtocolError) as error:
+            raise error.within(name) from error
         if reasons:
             left_out[name] = reasons
     for name, reasons in left_out.items():

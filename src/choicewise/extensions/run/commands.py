@@ -342,7 +342,7 @@ def sweep(
         job = job_of(
             {"models": model, "protocols": protocol, **given, **tasks.given, **spread.given}
         )
-    record = do_sweep(job, options.sources_of(job, fitting=True), out, "all runs")
+    record = do_sweep(job, options.sources_of(job), out, "all runs")
     _print_folder(job, out, output)
     missing = record.missing
     if not missing:

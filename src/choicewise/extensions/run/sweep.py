@@ -98,7 +98,7 @@ def sweep(
     other files or another process writes to it.
     """
     if sources is None:
-        sources = sources_of(job, fitting=True)
+        sources = sources_of(job)
     names = [str(out)]
     names += [model.name for model in job.models]
     names += [source.name for source in sources]
@@ -185,7 +185,7 @@ def evaluate_all(
     else:
         job = job_of({"models": None, **plan})
     audience = Audience(progress=progress or SILENCE.progress, say=say or SILENCE.say)
-    record = sweep(job, out, audience, sources_of(job, fitting=True))
+    record = sweep(job, out, audience, sources_of(job))
     for cell in record.missing:
         warnings.warn(f"{cell.model} on {cell.dataset} is missing: {cell.failure}", stacklevel=2)
     missing = {cell.folder for cell in record.missing}
@@ -351,7 +351,6 @@ class _Sweep:
                 job=self.job.for_model(choice),
                 folders={cell.dataset: self.folder / cell.folder for cell in cells},
                 scratch=scratch_of(scratch),
-                fitting=any(source.fitting for source in self.sources),
                 go_on=self.go_on,
                 command=self.command,
             )
@@ -468,7 +467,7 @@ def evaluate_runs(runs: ModelRuns, audience: Audience = SILENCE) -> dict[str, st
     """
     (choice,) = runs.job.choices
     sources = []
-    for source in sources_of(runs.job, runs.fitting):
+    for source in sources_of(runs.job):
         if source.name in runs.folders:
             sources.append(source)
     cells = []

@@ -80,6 +80,7 @@ def requests(
             progress=report,
             **job.chosen,
         )
+    tell(*source.left_out_lines)
     options.tell_notes(source, job)
     record = bundle.record
     if record.refused:

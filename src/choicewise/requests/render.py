@@ -243,8 +243,9 @@ def render(
 
     ``template``: of a protocol that is a chat.
 
-    Raises DataError if the item or a shot doesn't have the choices that the protocol expects, and
-    ProtocolError if a template has a hole that the item doesn't fill.
+    Raises DataError if the item or a shot doesn't have the choices or columns that the protocol
+    shows, and ProtocolError if another template than header and question has a hole that nothing
+    fills.
     """
     reading = READINGS[protocol.reading]
     item, question, options = _shown(protocol, item)

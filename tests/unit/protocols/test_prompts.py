@@ -217,8 +217,10 @@ def test_templates_know_the_items_own_fields_and_never_read_them_again() -> None
         render(protocol, ITEM, []).context()
         == "human anatomy\nOnce {upon}. {human anatomy}:  Which? "
     )
-    with pytest.raises(ProtocolError, match=r"axis question .* hole \{passage\}"):
+    with pytest.raises(DataError, match="no column passage"):
         render(protocol, TOY, [])
+    with pytest.raises(ProtocolError, match=r"axis option .* hole \{passage\}"):
+        render(mmlu_protocol(option="{passage}"), TOY, [])
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_a_preparation_shows_fields_that_no_template_names() -> None:
     [
         ("gap", {}, r"item 7 has no gap _ in its question"),
         ("copa", {}, r"item 7 .* cause or effect"),
-        ("copa", {"asks_for": "reason"}, r"item 7 asks for 'reason'"),
+        ("copa", {"asks_for": "reason"}, r"item 7 has 'reason'"),
         (
             "hellaswag",
             {"ctx_a": "A", "ctx_b": "b"},

@@ -17,6 +17,7 @@ from choicewise.protocols.catalogue import resolve
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.outcomes import Outcome, Outcomes, Summary
 from choicewise.results.run import Run
+from choicewise.results.tables import read_item_names
 
 PROTOCOLS = {
     name: resolve(name)[name] for name in ("options/cloze:sum", "options/quoted-sum-forward")
@@ -52,9 +53,7 @@ def summary(
 
     ``about``: of the manifest.
     """
-    items = pa.table(
-        {name: run.evidence.items[name].cast(pa.string()) for name in ("item", "subject")}
-    )
+    items = read_item_names(run.folder)
     items = items if kept is None else items.take(pa.array(np.asarray(kept)))
     digest = hashlib.sha256(model.encode()).hexdigest()
     manifest = replace(

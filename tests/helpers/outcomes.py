@@ -17,15 +17,21 @@ def outcome(
     subjects: Sequence[str] | None = None,
     ids: Sequence[str] | None = None,
     name: str = "one",
+    questions: Sequence[str] | None = None,
+    golds: Sequence[str] | None = None,
 ) -> Outcome:
-    """The outcome of these credits, NaN for missing; items are called by their numbers and of one subject."""
+    """The outcome of these credits, NaN for missing; items are called by their numbers and of one subject.
+    Without ``questions`` and ``golds``, no item has a text, and the first choice is right."""
     values, codes = np.unique(np.asarray(credit, dtype=np.float64), return_inverse=True)
     count = len(codes)
     own = [
         [str(number) for number in range(count)] if ids is None else ids,
         subjects or ["all"] * count,
+        questions or ["no text"] * count,
+        golds or ["0"] * count,
     ]
-    items = pa.table([pa.array(column, pa.string()) for column in own], ["item", "subject"])
+    names = ["item", "subject", "question", "gold"]
+    items = pa.table([pa.array(column, pa.string()) for column in own], names)
     predicted = np.zeros(count, dtype=np.int64)
     return Outcome(
         name=name,

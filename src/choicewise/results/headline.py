@@ -15,6 +15,7 @@ from choicewise.results.outcomes import (
     Outcomes,
     comparable,
     distinct,
+    joint_credits,
     measured_as,
     number_key,
     outcomes_by_key,
@@ -50,6 +51,7 @@ class Standing:
     ``mean``: NaN if a row lacks, or is over far fewer items than that of another model
     (:func:`choicewise.results.outcomes.comparable`).  ``rank``: among the models that have a mean.
     ``rank_low``, ``rank_high``: its bounds by tests of all pairs of them, None without tests.
+    ``questions``: how many different ones the tests are over.
     """
 
     model: str
@@ -58,6 +60,7 @@ class Standing:
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    questions: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,10 +212,14 @@ def _ranked(standings: Sequence[Standing], outcomes: Sequence[Outcomes]) -> list
             return ranked
         undecided.append(undecided_pairs(rows))
         parts.append([by_key[key][-1] for key in keys])
-    placed = standing_ranks(parts, np.any(undecided, axis=0))
-    if not placed:
+    data = [row.identity.data for row in standings[0].rows if row is not None]
+    credits, are_summed = joint_credits(parts, data)
+    if not credits.size:
         return ranked
+    placed = standing_ranks(credits, np.any(undecided, axis=0), are_summed)
+    questions = credits.shape[1]
     bounded = []
     for standing, (rank, low, high) in zip(standings, placed, strict=True):
-        bounded.append(replace(standing, rank=rank, rank_low=low, rank_high=high))
+        bounds = replace(standing, rank=rank, rank_low=low, rank_high=high, questions=questions)
+        bounded.append(bounds)
     return bounded

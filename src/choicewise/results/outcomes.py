@@ -41,10 +41,12 @@ from choicewise.results.measurement import (
     encoded_subjects,
     paired_credits,
     same_items,
+    shared_items,
     subject_codes,
 )
 from choicewise.results.number import Number
 from choicewise.results.rows import selection
+from choicewise.results.tables import read_item_names, rows_at
 from choicewise.scoring.combine import COMBINERS
 from choicewise.scoring.intervals import GROUPS, ranks
 from choicewise.scoring.observed import Floats, Integers, Mask, reduce_rows
@@ -57,6 +59,7 @@ from choicewise.scoring.significance import (
     significantly_better,
 )
 from choicewise.store.tables import Damage
+from choicewise.util.text import text_digest
 
 if TYPE_CHECKING:
     from choicewise.results.run import Run
@@ -376,23 +379,25 @@ def macro_weights(subjects: npt.ArrayLike, credits: Floats) -> Floats:
     return weights
 
 
-def standing_ranks(
-    parts: Sequence[Sequence[Outcome]], undecided: Mask
-) -> list[tuple[int, int, int]]:
-    """Return rank, best and worst rank of each model by the plain mean over ``parts``.
+def joint_credits(parts: Sequence[Sequence[Outcome]], data: Sequence[str]) -> tuple[Floats, bool]:
+    """Return the credits of the questions of all ``parts``, and if parts share questions.
 
-    Every part has an outcome of every model, and the items that all of them scored count; the
-    result is empty if a part has none.  ``undecided``: pairs whose order something else leaves
-    open, bool [models, models].  The range is the full one below :data:`~.significance.FEWEST`
-    items.
+    Every part has an outcome of every model, and the items that all of them scored count;
+    ``data``: the id of the data of each part.  Float64 [models, questions]: the weighed credits of
+    a question, summed over the parts that have it, so that the means have the order of the plain
+    means over ``parts``.  Without questions if a part has none.
     """
     shared = []
-    for part in parts:
+    names = []
+    for part, part_data in zip(parts, data, strict=True):
         subjects, credits = paired_credits(part)
         shared.append(shared_credits(subjects, credits, part[0].protocol.aggregation))
+        _, indices = shared_items(part)
+        is_scored = ~np.isnan(credits).any(axis=0)
+        names.append(_question_names(part[0].items, part_data).take(indices[0][is_scored]))
     sizes = [credits.shape[1] for credits in shared]
     if not all(sizes):
-        return []
+        return np.zeros((len(parts[0]), 0)), False
     total = sum(sizes)
     # Weighed so that the mean over all items is the mean of the parts' means; of one part nothing
     # changes.
@@ -400,8 +405,66 @@ def standing_ranks(
     for credits, size in zip(shared, sizes, strict=True):
         weighted.append(credits * (total / (len(parts) * size)))
     joined = np.concatenate(weighted, axis=1)
-    best, worst = rank_ranges(significantly_better(joined, undecided))
-    by_mean = ranks(joined.mean(axis=1))
+    numbers = _question_numbers(pa.concat_tables(names))
+    if len(np.unique(numbers)) == total:
+        return joined, False
+    return np.array([np.bincount(numbers, weights=credits) for credits in joined]), True
+
+
+def _question_names(items: pa.Table, data: str) -> pa.Table:
+    """Return the names of the question of each item in three columns, null where one is unsure.
+
+    They are its id with the id of the data; with subject and text, if no other item has the text;
+    and with the ids, subjects and right answers of all items, if these answers differ.
+    """
+    ids = items["item"]
+    subjects = items["subject"].cast(pa.string())
+    texts = items["question"].combine_chunks().dictionary_encode().indices.to_numpy()
+    is_only = np.bincount(texts)[texts] == 1
+    golds = items["gold"].cast(pa.string())
+    listing = None
+    if len(golds.unique()) > 1:
+        rows = pc.binary_join_element_wise(ids, subjects, golds, "\0")
+        listing = text_digest("\0".join(rows.to_pylist()))
+    text = pc.if_else(pa.array(is_only), items["question"], None)
+    parts = {"data": [data], "text": [subjects, text], "list": [pa.scalar(listing, pa.string())]}
+    return pa.table(
+        {name: pc.binary_join_element_wise(ids, *rest, "\0") for name, rest in parts.items()}
+    )
+
+
+def _question_numbers(names: pa.Table) -> Integers:
+    """Number the questions of items, int64 [items]: items with a name in common have one question."""
+    chunks = []
+    for column in names.columns:
+        chunks += column.chunks
+    encoded = pa.concat_arrays(chunks).dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy()
+    is_named = codes >= 0
+    if is_named.sum() == len(encoded.dictionary):
+        return np.arange(len(names))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    item = np.tile(np.arange(len(names)), names.num_columns)[is_named]
+    edges = item, len(names) + codes[is_named]
+    nodes = len(names) + len(encoded.dictionary)
+    graph = coo_array((np.ones(len(item)), edges), shape=(nodes, nodes))
+    _, numbers = connected_components(graph, directed=False)
+    return np.asarray(numbers[: len(names)], dtype=np.int64)
+
+
+def standing_ranks(
+    credits: Floats, undecided: Mask, are_summed: bool
+) -> list[tuple[int, int, int]]:
+    """Return rank, best and worst rank of each model by the mean of ``credits``.
+
+    ``credits``, ``are_summed``: of :func:`joint_credits`.  ``undecided``: pairs whose order
+    something else leaves open, bool [models, models].  The range is the full one below
+    :data:`~.significance.FEWEST` questions.
+    """
+    best, worst = rank_ranges(significantly_better(credits, undecided, are_summed))
+    by_mean = ranks(credits.mean(axis=1))
     return list(zip(by_mean.tolist(), best.tolist(), worst.tolist(), strict=True))
 
 
@@ -548,7 +611,7 @@ def influence_error(moved: Floats) -> float:
 class Outcome:
     """Hold the decisions of one measurement, under the names that a measurement has for them.
 
-    ``items``: their ids and subjects.  ``codes``: the index of each credit in ``values``.
+    ``items``: their names (:func:`.tables.read_item_names`).  ``codes``: the index of each credit in ``values``.
     ``first``: the digest of the first protocol that this one can't differ from
     (:func:`first_equivalents`), or its own.
     """
@@ -618,13 +681,14 @@ def outcomes_of(run: Run) -> Outcomes:
     """Return what remains of ``run`` after its evidence is released."""
     manifest = run.manifest
     firsts = first_equivalents(run)
+    names = read_item_names(run.folder)
     # Protocols with the same prompt share the evidence, and so the table of their items.
     tables: dict[Evidence, pa.Table] = {}
     outcomes = []
     for measured in run.measurements.values():
         evidence = measured.evidence
         if evidence not in tables:
-            tables[evidence] = evidence.item_table.select(["item", "subject"])
+            tables[evidence] = rows_at(names, evidence.items)
         values, codes = np.unique(measured.credit, return_inverse=True)
         outcome = Outcome(
             name=measured.name,

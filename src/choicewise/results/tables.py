@@ -29,6 +29,7 @@ from choicewise.store.tables import (
     read_columns,
     read_metadata,
 )
+from choicewise.util.text import text_digest
 
 
 class SharedObservations:
@@ -228,11 +229,15 @@ def read_item_table(folder: Path, manifest: Manifest) -> pa.Table:
 
 
 def read_item_names(folder: Path) -> pa.Table:
-    """Return the columns ``item`` and ``subject`` of an item file that was checked before."""
-    schema = pa.schema([ITEMS.field("item"), ITEMS.field("subject")])
-    table = pa.Table.from_batches(item_batches(folder, ("item", "subject")), schema)
-    subjects = table["subject"].dictionary_encode()
-    return table.set_column(1, "subject", subjects).combine_chunks()
+    """Return what names the items of an item file that was checked before.
+
+    ``item`` and ``subject`` are as in the file; ``question`` is a digest of the text, and ``gold``
+    has the right choices, such as "0,2".
+    """
+    tables = [_names_of_items(pa.RecordBatch.from_pylist([], _NAMES_OF_ITEMS))]
+    for batch in item_batches(folder, tuple(_NAMES_OF_ITEMS.names)):
+        tables.append(_names_of_items(batch))
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def rows_at(table: pa.Table, numbers: Integers) -> pa.Table:
@@ -352,6 +357,23 @@ def _weight(folder: Path, block: BlockRecord) -> int:
     if most_of_observations > _MOST_OF_USUAL * usual:
         counted += count_bytes(observations_path)
     return max(usual, counted)
+
+
+_NAMES_OF_ITEMS = pa.schema([ITEMS.field(name) for name in ("item", "subject", "question", "gold")])
+
+
+def _names_of_items(batch: pa.RecordBatch) -> pa.Table:
+    """Return the names of items, with digests in place of the texts of their questions."""
+    digests = [text_digest(question)[:16] for question in batch["question"].to_pylist()]
+    golds = pc.binary_join(batch["gold"].cast(pa.list_(pa.string())), ",")
+    return pa.table(
+        {
+            "item": batch["item"],
+            "subject": batch["subject"].dictionary_encode(),
+            "question": pa.array(digests, pa.string()),
+            "gold": golds.dictionary_encode(),
+        }
+    )
 
 
 _ITEM_COLUMNS = ("split", "item", "subject", "choices", "gold")

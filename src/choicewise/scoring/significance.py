@@ -452,11 +452,12 @@ def _are_zero_or_one(credits: Floats) -> bool:
     return bool(np.isin(credits, (0, 1)).all())
 
 
-def pairwise_p(credits: Floats) -> Floats:
+def pairwise_p(credits: Floats, are_summed: bool = False) -> Floats:
     """Compute the two-sided p-value of the sign-flip test of every pair of models.
 
     ``credits``: float64 [models, items] without NaN.  Returns float64 [models, models], exact if
-    all credits are 0 or 1 (McNemar's test), else from the normal limit.
+    all credits are 0 or 1 (McNemar's test), else from the normal limit.  ``are_summed``: credits
+    are sums of weighed ones, and exact for a pair that differs by as much everywhere.
     """
     if _are_zero_or_one(credits):
         from scipy.special import bdtr
@@ -472,6 +473,9 @@ def pairwise_p(credits: Floats) -> Floats:
     for left in range(models):
         for right in range(left):
             differences = credits[left] - credits[right]
+            if are_summed:
+                p[left, right] = p[right, left] = _weighed_p(differences)
+                continue
             # Neighbouring sums of fractions differ by two units, so half of that corrects for
             # continuity.
             beyond = max(0.0, abs(float(differences.sum())) - unit)
@@ -481,7 +485,23 @@ def pairwise_p(credits: Floats) -> Floats:
     return p
 
 
-def significantly_better(credits: Floats, undecided: Mask | None = None) -> Mask:
+def _weighed_p(differences: Floats) -> float:
+    """Return the two-sided p-value of differences of sums of weighed credits."""
+    # The same credits in another order differ by rounding.
+    differing = differences[np.abs(differences) > 1e-9]
+    if not len(differing):
+        return 1.0
+    sizes = np.abs(differing)
+    if np.ptp(sizes) < 1e-9:
+        return _mcnemar(int((differing > 0).sum()), int((differing < 0).sum()))
+    # Weights have no unit: half of the least step between sums is the correction.
+    beyond = max(0.0, abs(float(differing.sum())) - float(sizes.min()))
+    return _limit(beyond, float(np.square(differing).sum()), len(differing))
+
+
+def significantly_better(
+    credits: Floats, undecided: Mask | None = None, are_summed: bool = False
+) -> Mask:
     """Mark which model is significantly better than which, bool [models, models].
 
     [i, j] is marked if i is better than j.  All pairs are tested on the same items, with Holm's
@@ -492,7 +512,7 @@ def significantly_better(credits: Floats, undecided: Mask | None = None) -> Mask
     models, items = credits.shape
     if items < FEWEST:
         return np.zeros((models, models), dtype=np.bool_)
-    p = pairwise_p(credits)
+    p = pairwise_p(credits, are_summed)
     if undecided is not None:
         p[undecided] = 1.0
     pairs = np.triu_indices(models, 1)

@@ -25,6 +25,7 @@ from choicewise.extensions.board.library import Library, disputed
 from choicewise.extensions.board.model import ListedRun, Snapshot, State, board, slug
 from choicewise.extensions.board.pages import Links, board_page, check_place, write_board
 from choicewise.extensions.board.records import View
+from choicewise.extensions.board.runs import RunProcess
 from choicewise.results.run import open_run
 from choicewise.results.summary import summarize
 from tests.helpers.board import change, read_runs_here, rename, write_run
@@ -67,6 +68,18 @@ def sample(folder: Path) -> ListedRun:
         computed="#R000000",
         rows=rows,
     )
+
+
+def test_items_keep_their_names_on_the_way_to_the_board(
+    sample: ListedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their texts and right answers, ranks of means tell the same questions."""
+    read_runs_here(monkeypatch)
+    _, outcomes = RunProcess().read(replace(sample, folder=sample.folder / "hash"))
+    assert outcomes is not None
+    stored = summarize(sample.folder / "hash").outcomes.outcomes
+    for one, other in zip(outcomes.outcomes, stored, strict=True):
+        assert one.items.to_pydict() == other.items.to_pydict()
 
 
 def listed(sample: ListedRun, model: str, data: str, values: dict[str, float]) -> ListedRun:

@@ -1,6 +1,7 @@
 """The number that stands for a run, and the table of models by benchmarks: their ranks, and which is not worse."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from statistics import fmean
@@ -15,8 +16,9 @@ from choicewise.protocols.catalogue import is_headline
 from choicewise.protocols.protocol import Protocol
 from choicewise.results.headline import Matrix, headline, matrix
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Outcomes, bounded, ranked
-from choicewise.scoring.significance import holm, sign_flip
+from choicewise.results.outcomes import Outcome, Outcomes, bounded, joint_credits, ranked
+from choicewise.scoring.intervals import ranks
+from choicewise.scoring.significance import holm, rank_ranges, sign_flip, significantly_better
 from tests.helpers.outcomes import outcome
 from tests.helpers.rows import NAMES, PROTOCOLS, altered, made
 
@@ -30,9 +32,9 @@ def asked(protocol: str, value: float, model: str, data: int = 0, **about: objec
 
 
 def run(
-    model: str, credits: dict[str, list[float]], data: int = 0
+    model: str, credits: dict[str, list[float]], data: int = 0, **names: Sequence[str]
 ) -> tuple[list[Number], Outcomes]:
-    """Rows and outcomes of a model with these credits of every item, by protocol."""
+    """Rows and outcomes of a model with these credits of every item, by protocol; ``names``: of the items."""
     rows = []
     for name, own in credits.items():
         missing = int(np.isnan(own).sum())
@@ -40,7 +42,7 @@ def run(
             asked(name, float(np.nanmean(own)), model, data, n=len(own) - missing, missing=missing)
         )
     members = tuple(
-        outcome(micro(PROTOCOLS[name]), own, name=name) for name, own in credits.items()
+        outcome(micro(PROTOCOLS[name]), own, name=name, **names) for name, own in credits.items()
     )
     ids = [f"#P{each.protocol.digest[:6]}" for each in members]
     rows = [altered(row, id=id) for row, id in zip(rows, ids, strict=True)]
@@ -189,6 +191,133 @@ def test_ranks_of_means_are_certain_where_all_benchmarks_together_show_it() -> N
     both = [*one, *(run(model, {"mmlu/original": own}, 1) for model, own in credits.items())]
     assert ranges(table(*one)[0]) == {"good": (1, 1, 2), "poor": (2, 1, 2), "worst": (3, 3, 3)}
     assert ranges(table(*both)[0]) == {"good": (1, 1, 1), "poor": (2, 2, 2), "worst": (3, 3, 3)}
+
+
+TEXTS = [f"text {number}" for number in range(64)]
+SEVEN_TO_ONE = {"a": [1.0] * 37 + [0.0] * 27, "b": [1.0] * 30 + [0.0] * 33 + [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("names", "low"),
+    [
+        ({"questions": TEXTS}, 1),
+        ({"questions": ["no text"] * 64}, 2),
+        ({"questions": ["no text"] * 64, "golds": ["0", "1"] * 32}, 1),
+    ],
+    ids=["texts", "nothing in common", "right answers"],
+)
+def test_the_same_questions_in_two_benchmarks_are_no_more_evidence(
+    names: dict[str, list[str]], low: int
+) -> None:
+    """7 to 1 twice is 14 to 2 if the questions are others, and else 7 to 1 (p = .07)."""
+    runs = [
+        run(model, {"mmlu/original": own}, data, **names)
+        for data in (0, 1)
+        for model, own in SEVEN_TO_ONE.items()
+    ]
+    assert ranges(table(*runs)[0]) == {"a": (1, 1, 3 - low), "b": (2, low, 2)}
+
+
+def test_a_part_of_the_questions_is_no_more_evidence() -> None:
+    whole = [run(model, {"mmlu/original": own}) for model, own in SEVEN_TO_ONE.items()]
+    parts = []
+    for model, own in SEVEN_TO_ONE.items():
+        ids = [str(number) for number in range(4, 64)]
+        rows, outcomes = run(model, {"mmlu/original": own[4:]}, ids=ids)
+        part = replace(outcomes.outcomes[0], selection="tides")
+        parts.append(([altered(rows[0], selection="tides")], replace(outcomes, outcomes=(part,))))
+    shown, _ = table(*whole, *parts)
+    assert ranges(shown) == {"a": (1, 1, 2), "b": (2, 1, 2)}
+    assert [each.questions for each in shown.standings] == [64, 64]
+
+
+def test_below_twenty_different_questions_nothing_is_claimed() -> None:
+    credits = {"a": [1.0] * 19, "b": [0.0] * 19}
+    runs = [
+        run(model, {"mmlu/original": own}, data, questions=TEXTS[:19])
+        for data in (0, 1)
+        for model, own in credits.items()
+    ]
+    assert ranges(table(*runs)[0]) == {"a": (1, 1, 2), "b": (2, 1, 2)}
+
+
+@settings(max_examples=20)
+@given(st.lists(CREDITS, min_size=2, max_size=3), st.integers(2, 3))
+def test_copies_of_a_benchmark_change_no_range(credits: list[list[float]], copies: int) -> None:
+    """Ties have an exact test where all differences are equal, and their limit as before elsewhere."""
+    credits = [[float(credit > 0.5) for credit in own] for own in credits]
+
+    def shown(count: int) -> Matrix:
+        runs = [
+            run(f"m{place}", {"mmlu/original": own}, data, questions=TEXTS[:24])
+            for data in range(count)
+            for place, own in enumerate(credits)
+        ]
+        return table(*runs)[0]
+
+    assert ranges(shown(copies)) == ranges(shown(1))
+
+
+def plain_ranges(parts: list[list[list[float]]]) -> list[tuple[int, int, int]]:
+    """Ranks and their ranges by means over parts [part][model][item] without common questions."""
+    total = sum(len(part[0]) for part in parts)
+    scaled = [np.array(part) * (total / (len(parts) * len(part[0]))) for part in parts]
+    joined = np.concatenate(scaled, axis=1)
+    best, worst = rank_ranges(significantly_better(joined))
+    return list(
+        zip(ranks(joined.mean(axis=1)).tolist(), best.tolist(), worst.tolist(), strict=True)
+    )
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_other_questions_count_as_before(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(8, 40), min_size=2, max_size=3))
+    right = st.sampled_from([0.0, 1.0])
+    parts = [
+        [data.draw(st.lists(right, min_size=size, max_size=size)) for _ in range(2)]
+        for size in sizes
+    ]
+    runs = [
+        run(
+            f"m{place}",
+            {"mmlu/original": own},
+            number,
+            questions=[f"{number} {text}" for text in TEXTS[: len(own)]],
+        )
+        for number, part in enumerate(parts)
+        for place, own in enumerate(part)
+    ]
+    shown = ranges(table(*runs)[0])
+    assert [shown[f"m{place}"] for place in range(2)] == plain_ranges(parts)
+
+
+def alone(**names: Sequence[str]) -> list[Outcome]:
+    return [outcome(PROTOCOLS["mmlu/original"], [1.0] * 4, **names)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "questions"),
+    [
+        ({"questions": "abcd"}, {"questions": "abcd"}, 4),
+        ({"questions": "abcd"}, {"questions": "abxy"}, 6),
+        ({"questions": "abcd"}, {"questions": "abcd", "ids": "4567"}, 8),
+        ({"questions": "abcd"}, {"questions": "abcd", "subjects": "mnop"}, 8),
+        ({"questions": "aabc"}, {"questions": "aabc"}, 6),
+        ({"questions": "abcd", "golds": "0101"}, {"questions": "wxyz", "golds": "0101"}, 4),
+        ({"questions": "abcd", "golds": "0101"}, {"questions": "wxyz", "golds": "0100"}, 8),
+        ({"questions": "abcd"}, {"questions": "wxyz"}, 8),
+    ],
+)
+def test_which_questions_of_two_data_are_the_same(
+    one: dict[str, str], other: dict[str, str], questions: int
+) -> None:
+    names = [{key: list(value) for key, value in each.items()} for each in (one, other)]
+    parts = [alone(**each) for each in names]
+    credits, are_summed = joint_credits(parts, DATA[:2])
+    assert (credits.shape[1], are_summed) == (questions, questions < 8)
+    # Of the same data, ids alone say so.
+    assert joint_credits(parts, DATA[:1] * 2)[0].shape[1] == (8 if "ids" in other else 4)
 
 
 def ranges(shown: Matrix) -> dict[str, tuple[int | None, int | None, int | None]]:

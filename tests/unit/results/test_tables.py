@@ -13,6 +13,7 @@ from choicewise.errors import StoreError
 from choicewise.records import KEYS, BlockRecord
 from choicewise.results import tables
 from choicewise.store.tables import read_blocks, read_items
+from choicewise.util.text import text_digest
 from tests.helpers.study import Study
 
 PLACES = {("test", "b"): np.array([0, 2, 4, 6]), ("test", "a"): np.array([1, 3, 5])}
@@ -123,9 +124,14 @@ def test_items_are_read_without_their_texts_by_name_and_by_place(study: Study) -
         assert table[column].to_pylist() == whole[column].to_pylist()
     assert [len(choices) for choices in table["choices"].to_pylist()] == [4] * 12
     assert "question" not in table.column_names
-    assert (
-        tables.read_item_names(folder).to_pylist() == whole.select(["item", "subject"]).to_pylist()
+    names = tables.read_item_names(folder)
+    assert names.select(["item", "subject"]).to_pylist() == (
+        whole.select(["item", "subject"]).to_pylist()
     )
+    golds = [[int(choice) for choice in gold.split(",")] for gold in names["gold"].to_pylist()]
+    assert golds == whole["gold"].to_pylist()
+    texts = whole["question"].to_pylist()
+    assert [text_digest(text)[:16] for text in texts] == names["question"].to_pylist()
     assert pa.Table.from_batches(tables.item_batches(folder, ("question",))) == whole.select(
         ["question"]
     )

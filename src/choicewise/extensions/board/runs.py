@@ -232,8 +232,9 @@ def _read_outcomes(record: JsonMapping, categories: Categories) -> Outcomes:
     """Return the outcomes that :func:`_outcomes_record` wrote."""
     tables = []
     for columns in record["items"]:
-        subjects = pa.chunked_array([columns["subject"]]).dictionary_encode()
-        tables.append(pa.table({"item": columns["item"], "subject": subjects}))
+        table = pa.table(columns)
+        subjects = table["subject"].dictionary_encode()
+        tables.append(table.set_column(1, "subject", subjects))
     outcomes = []
     for fields in record["outcomes"]:
         outcomes.append(
@@ -351,9 +352,7 @@ def _outcomes_record(outcomes: Outcomes) -> Record:
         if key not in index_of_table:
             index_of_table[key] = len(items)
             table = outcome.items
-            items.append(
-                {"item": table["item"].to_pylist(), "subject": table["subject"].to_pylist()}
-            )
+            items.append(table.to_pydict())
         records.append(
             {
                 "name": outcome.name,

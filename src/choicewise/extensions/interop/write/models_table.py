@@ -200,8 +200,8 @@ class _Models:
         """
         ends = {}
         if len(self.table.benchmarks) > 1:
-            items = sum(row.counts.n for row in standing.rows if row is not None)
-            can_be_first = self._has_several and standing.rank_low == 1 and items >= FEWEST
+            is_tested = standing.questions >= FEWEST
+            can_be_first = self._has_several and standing.rank_low == 1 and is_tested
             ends["mean"] = Cell(NONE)
             if not math.isnan(standing.mean):
                 ends["mean"] = Cell(percent(standing.mean), bold=can_be_first)

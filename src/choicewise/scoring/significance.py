@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from statistics import NormalDist
 
@@ -271,25 +272,95 @@ def lost_per_token(
 
 
 def detectable_difference(left: Floats, right: Floats, counted: bool = True) -> float:
-    """Return the difference of means that is significant (95 %) with probability 0.8.
+    """Return the smallest difference of means that the test finds with probability 0.8.
 
-    Takes arguments of :func:`paired_difference`, with whose interval it shares the error; NaN if
-    that has none.
+    Takes arguments of :func:`paired_difference`.  ``counted``: the test is McNemar's
+    (:func:`detectable_share`); the share of items that differ is that of the interval, with half an
+    item more in each of the four cells.  Else it is Student's t; NaN below :data:`FEWEST` items.
     """
+    differences = left - right
     if counted:
-        _, error = _with_halves(left - right)
-    else:
-        error = mean_of_items(left - right).se
-    return minimum_detectable_effect(error)
+        present = differences[~np.isnan(differences)]
+        share = (float(np.square(present).sum()) + 1) / (len(present) + 2)
+        return detectable_share(len(present), share)
+    difference = mean_of_items(differences)
+    if difference.n < FEWEST:
+        return math.nan
+    return minimum_detectable_effect(difference.se, freedom=difference.n - 1)
 
 
-def minimum_detectable_effect(error: float, level: float = 0.95, power: float = 0.8) -> float:
+def minimum_detectable_effect(
+    error: float, level: float = 0.95, power: float = 0.8, freedom: float = math.inf
+) -> float:
     """Return the difference of means that is significant with probability ``power``.
 
-    It is (z_{α/2} + z_β) · ``error``, the standard error; for two models that of their paired
-    difference.
+    It is (t_{α/2} + t_β) · ``error``, the standard error with these degrees of freedom; for two
+    models that of their paired difference.
     """
-    return (two_sided(level) + NormalDist().inv_cdf(power)) * error
+    return (two_sided(level, freedom) + two_sided(2 * power - 1, freedom)) * error
+
+
+POWER = 0.8
+"""The probability with which a detectable difference is found."""
+
+EXACT_UP_TO = 60
+"""Differing items up to which power is computed exactly; the limit differs by 2 % there."""
+
+
+def detectable_share(n: int, share: float) -> float:
+    """Return the smallest difference of two accuracies that McNemar's exact test finds.
+
+    It is significant (5 %) with probability :data:`POWER` if ``share`` of the ``n`` items differ,
+    or as many as the difference itself if these are more.  NaN if even a difference of 1 is not.
+    """
+    from scipy.special import bdtr, bdtrc, bdtri
+
+    if n * share > EXACT_UP_TO:
+        return _limit_of_detectable(n, share)
+    least = _least_wins()[: n + 1]
+    counts = np.arange(len(least))
+    # If the better model wins all items that differ, so many of them are significant.
+    fewest = int((least > counts).sum())
+    if fewest > n:
+        return math.nan
+    with_wins_alone = float(bdtri(fewest - 1, n, 1 - POWER))
+    if share <= with_wins_alone:
+        return with_wins_alone
+    chances = np.diff(bdtr(counts, n, share), prepend=0.0)
+    is_likely = chances > 1e-9
+    low, high = 0.0, share
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        wins = (1 + middle / share) / 2
+        powers = bdtrc(least[is_likely] - 1, counts[is_likely], wins)
+        if chances[is_likely] @ powers < POWER:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _limit_of_detectable(n: int, share: float) -> float:
+    """Return the limit of :func:`detectable_share` for many items (Connor 1987)."""
+    difference = 0.0
+    # The variance of wins minus losses hardly depends on the difference, so that few rounds
+    # suffice; 1 corrects for continuity.
+    for _ in range(8):
+        surplus = 1 + two_sided(0.95) * math.sqrt(n * share)
+        surplus += NormalDist().inv_cdf(POWER) * math.sqrt(n * (share - difference**2))
+        difference = surplus / n
+    return difference
+
+
+@cache
+def _least_wins() -> Integers:
+    """Return how many of 0, 1, ... differing items must be won for a p-value of at most 5 %."""
+    from scipy.special import bdtr
+
+    # More differ with no probability if EXACT_UP_TO are expected to.
+    counts = np.arange(2 * EXACT_UP_TO + 1)[:, None]
+    is_significant_loss = bdtr(counts.T, counts, 0.5) <= LEVEL / 2
+    return np.asarray(counts[:, 0] + 1 - is_significant_loss.sum(axis=1))
 
 
 def _with_halves(differences: Floats) -> tuple[float, float]:

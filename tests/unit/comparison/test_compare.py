@@ -23,7 +23,7 @@ from choicewise.results.rows import text_id
 from choicewise.results.run import Run
 from choicewise.results.summary import summarize
 from choicewise.scoring.portion import ObservedPortion
-from choicewise.scoring.significance import SignFlip
+from choicewise.scoring.significance import SignFlip, detectable_share
 from choicewise.util.jsonio import json_value
 from tests.helpers.commands import choicewise
 from tests.helpers.hash_models import Failing, MergingModel
@@ -115,8 +115,7 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
         x != y for x, y in zip(left.decisions.prediction, right.decisions.prediction, strict=True)
     )
     assert found.flips.predicted_differently == differently
-    half = (found.difference.ci_high - found.difference.ci_low) / 2
-    assert found.detectable == pytest.approx((1.959964 + 0.841621) * half / 1.959964, rel=1e-5)
+    assert found.detectable == detectable_share(30, (sum(only) + 1) / 32)
     assert found.difference.se == pytest.approx(np.std(a - b, ddof=1) / math.sqrt(30))
     fewer = evaluated(HashModel(1), protocols=NAMES[:2], limit=1)
     assert [each.left.protocol for each in comparisons(run, fewer, [])] == NAMES[:2]
@@ -134,7 +133,7 @@ def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(
     words = in_words(found)
     assert "= +100.00 points over 10 items, 95 % interval +56.66" in words
     assert "right 10, only B right 0" in words
-    assert "38.12 points" in words
+    assert "78.75 points" in words
     only = "only A right 56, only B right 19"
     for flips, said in (
         (

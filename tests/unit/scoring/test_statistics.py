@@ -23,7 +23,9 @@ from choicewise.scoring.intervals import (
     wilson,
 )
 from choicewise.scoring.significance import (
+    EXACT_UP_TO,
     detectable_difference,
+    detectable_share,
     exact_tail,
     holm,
     integer_differences,
@@ -164,9 +166,6 @@ def test_proportions_have_the_interval_of_agresti_and_min(pairs: list[tuple[floa
         se = math.sqrt(sum(only) - (only[0] - only[1]) ** 2 / n) / n
         low, high = ((only[0] - only[1]) / n + side * 1.959963984540054 * se for side in (-1, 1))
         assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, low), min(1, high)))
-        assert detectable_difference(left, right) == pytest.approx(
-            (1.959964 + 0.841621) * se, rel=1e-5
-        )
 
 
 def test_items_that_all_differ_alike_have_an_interval_where_they_are_right_or_wrong() -> None:
@@ -306,6 +305,77 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> No
             rejected.add(index)
         assert {index for index in range(len(p)) if adjusted[index] <= alpha} == rejected
     assert (adjusted >= np.array(p)).all()
+
+
+def mcnemar_power(n: int, share: float, difference: float) -> float:
+    """Of the exact test, by all numbers of differing items, and of wins among these."""
+    share = max(share, difference)
+    wins = (1 + difference / share) / 2
+    power = 0.0
+    for differing in range(n + 1):
+        for won in range(differing // 2, differing + 1):
+            if differing and scipy.stats.binomtest(won, differing).pvalue <= 0.05:
+                tail = scipy.stats.binom.sf(won - 1, differing, wins)
+                power += float(scipy.stats.binom.pmf(differing, n, share) * tail)
+                break
+    return power
+
+
+@pytest.mark.parametrize(
+    ("n", "differing"), [(6, 0), (12, 2), (30, 9), (40, 35), (120, 0), (200, 2), (100, 25)]
+)
+def test_detectable_differences_are_found_with_the_power_they_promise(
+    n: int, differing: int
+) -> None:
+    differences = np.array([1.0, -1.0] * (differing // 2) + [1.0] * (differing % 2))
+    left = np.append(differences, np.zeros(n - len(differences)))
+    found = detectable_difference(left, np.zeros(n))
+    share = (differing + 1) / (n + 2)
+    assert mcnemar_power(n, share, found) == pytest.approx(0.8, abs=1e-3)
+    assert mcnemar_power(n, share, found - 0.001) < 0.8
+    assert found == detectable_share(n, share)
+
+
+@pytest.mark.parametrize("n", [0, 3, 5])
+def test_what_no_difference_shows_has_no_detectable_one(n: int) -> None:
+    """Five wins of five have p = .06."""
+    assert math.isnan(detectable_difference(np.zeros(n), np.zeros(n)))
+
+
+def test_one_to_one_of_two_hundred_items_shows_what_six_to_none_would() -> None:
+    left = np.array([1.0, 0.0] + [1.0] * 198)
+    right = np.array([0.0, 1.0] + [1.0] * 198)
+    found = detectable_difference(left, right)
+    assert found == pytest.approx(0.0392, abs=1e-4)
+    assert scipy.stats.binom.sf(5, 200, found) == pytest.approx(0.8, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [62, 75, 120, 600, 14_042])
+def test_the_limit_of_a_detectable_difference_meets_the_exact_one(n: int) -> None:
+    exact = detectable_share(n, EXACT_UP_TO / n)
+    assert detectable_share(n, (EXACT_UP_TO + 1e-9) / n) == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("n", [19, 20, 500])
+def test_a_detectable_difference_by_students_t(n: int) -> None:
+    values = np.random.default_rng(n).normal(size=n)
+    found = detectable_difference(values, np.zeros(n), counted=False)
+    if n < 20:
+        assert math.isnan(found)
+        return
+    quantiles = scipy.stats.t.ppf([0.975, 0.8], n - 1)
+    assert found == pytest.approx(quantiles.sum() * scipy.stats.sem(values))
+
+
+@given(st.lists(CREDIT, min_size=20, max_size=30), st.lists(CREDIT, min_size=20, max_size=30))
+def test_a_weighed_test_is_exact_for_equal_differences(
+    left: list[float], right: list[float]
+) -> None:
+    size = min(len(left), len(right))
+    credits = np.nan_to_num(np.array([left[:size], right[:size]]))
+    credits = (credits > 0.5).astype(np.float64)
+    expected = sign_flip(*credits).p
+    assert pairwise_p(1.7 * credits, are_summed=True)[0, 1] == pytest.approx(expected)
 
 
 def test_minimum_detectable_effect_is_found_with_the_power_it_promises() -> None:

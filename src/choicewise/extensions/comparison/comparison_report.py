@@ -498,13 +498,18 @@ def _difference_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _sensitivity(comparison: Comparison) -> str:
-    """Return the smallest difference that these items can show, or why none is known."""
+    """Return the smallest difference that these items can show, or why none is known.
+
+    The first line of the comparison says so if the items are too few.
+    """
     metric = comparison.left.metric
     if METRICS[metric].pooled:
         return (
             f"{metric} is biased in small samples, differently for each model, so there is no "
             "test. Compare brier or acc."
         )
+    if math.isnan(comparison.detectable) and comparison.difference.n < FEWEST:
+        return ""
     if math.isnan(comparison.detectable):
         return (
             "all items differ by the same amount, so the smallest detectable difference is unknown"

@@ -121,6 +121,14 @@ def test_two_models_are_compared_item_by_item(run: Run, weights: Run, evaluated:
     assert [each.left.protocol for each in comparisons(run, fewer, [])] == NAMES[:2]
 
 
+def test_means_that_differ_by_rounding_are_equal(run: Run, weights: Run) -> None:
+    found = one(run, weights, "mmlu/original")
+    rounded = replace(found, difference=replace(found.difference, value=-1e-16))
+    words = in_words(rounded)
+    assert "A - B = +0.00 points" in words
+    assert "A and B score" in words
+
+
 @pytest.mark.costly("half a second where the first of its file pays for imports")
 def test_a_lead_on_every_item_is_no_certainty_and_the_test_is_called_what_it_is(
     evaluated: Evaluate,

@@ -79,6 +79,7 @@ def test_a_difference_that_cut_answers_could_turn_round_is_not_shown() -> None:
         ),
         (("comparable", 1.0, 0.001, 19), "19 items are too few ... A and B apart"),
         (("comparable", 0.0), "A and B score ... 322 items."),
+        (("comparable", -1e-16), "A and B score ... 322 items."),
         (
             ("same measurement", 0.0),
             "A and B ... the same ... : A and B score ... 322 items.",

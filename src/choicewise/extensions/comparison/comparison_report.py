@@ -231,7 +231,7 @@ def comparison_sentence(comparison: Comparison) -> str:
         return f"A and B are the same measurement: {scores}."
     if comparison.verdict != "comparable":
         return _confounded(comparison, scores)
-    if not difference.value or metric.pooled:
+    if _are_equal(comparison) or metric.pooled:
         return f"{scores}."
     items = counted(difference.n, "item")
     if difference.n < FEWEST:
@@ -249,14 +249,18 @@ def _score_clause(comparison: Comparison) -> str:
     """Return which side scores more, and by how much."""
     difference = comparison.difference
     items = counted(difference.n, "item")
-    if difference.value:
+    if _are_equal(comparison):
+        clause = f"A and B score the same on {items}"
+    else:
         higher, lower = _order(comparison)
         clause = f"{higher} scores {_size(comparison)} more than {lower} on {items}"
-    else:
-        clause = f"A and B score the same on {items}"
     if METRICS[comparison.left.metric].credited:
         return clause
     return f"{clause} (less is better)"
+
+
+def _are_equal(comparison: Comparison) -> bool:
+    return abs(comparison.difference.value) <= _ROUNDING
 
 
 def _order(comparison: Comparison) -> tuple[str, str]:
@@ -527,6 +531,8 @@ def _difference_text(comparison: Comparison) -> str:
         return "no item was scored on both sides: there is no difference to test"
     factor, unit = _unit(comparison.left)
     value = factor * difference.value
+    if _are_equal(comparison):
+        value = 0.0
     line = f"A - B = {value:+.2f} {unit} over {counted(difference.n, 'item')}"
     if not math.isnan(difference.ci_low) and comparison.verdict != "same measurement":
         low = factor * difference.ci_low

@@ -602,6 +602,40 @@ def test_paired_intervals_hold(n: int, least: float, left: float, right: float) 
         assert shares[1] < 0.25
 
 
+@pytest.mark.parametrize(
+    ("sizes", "least"),
+    [
+        ((60, 4), 0.88),
+        ((100, 5, 5), 0.9),
+        ((8, 60), 0.92),
+        ((20,) * 5, 0.92),
+        ((200, 100, 50, 25, 10), 0.92),
+        (tuple(range(5, 60)), 0.93),
+    ],
+)
+@pytest.mark.parametrize(
+    ("left", "right"), [(0.02, 0.02), (0.1, 0.1), (0.3, 0.3), (0.3, 0.1), (0.6, 0.1)]
+)
+def test_paired_intervals_of_subjects_means_hold(
+    sizes: tuple[int, ...], least: float, left: float, right: float
+) -> None:
+    """``left``, ``right``: how often only one side is right, on average over subjects that differ in it."""
+    rng = np.random.default_rng(15)
+    subjects = np.repeat(np.arange(len(sizes)), sizes)
+    weights = len(subjects) / len(sizes) / np.array(sizes)[subjects]
+    for spread in (0.0, 0.6):
+        tilts = spread * rng.uniform(-1, 1, len(sizes))
+        lefts, rights = left * (1 + tilts), right * (1 - tilts)
+        truth = float((lefts - rights).mean())
+        held = 0
+        for drawn in rng.random((1000, len(subjects))):
+            is_left = drawn < lefts[subjects]
+            is_right = ~is_left & (drawn < (lefts + rights)[subjects])
+            found = paired_difference(is_left * 1.0, is_right * 1.0, weights=weights)
+            held += found.ci_low <= truth <= found.ci_high
+        assert held / 1000 >= least
+
+
 MEANS: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], Floats], float, float]] = {
     "normal": (lambda rng, size: rng.normal(0, 1, size), 0.0, 0.94),
     "shares": (lambda rng, size: rng.beta(2, 2, size), 0.5, 0.93),

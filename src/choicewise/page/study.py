@@ -23,7 +23,6 @@ from choicewise.records import Manifest
 from choicewise.results.finding import Finding, finding
 from choicewise.results.measurement import (
     same_items,
-    scored_by_all,
     shared_items,
     subject_codes,
 )
@@ -35,8 +34,8 @@ from choicewise.results.outcomes import (
     bounded,
     comparable,
     equivalent_groups,
+    item_weights,
     left_open,
-    macro_weights,
     ranked,
 )
 from choicewise.results.rows import chosen_part, run_id
@@ -52,7 +51,7 @@ from choicewise.scoring.significance import (
     holm,
     is_significant,
     paired_difference,
-    sign_flip,
+    weighted_flip,
 )
 from choicewise.store.folder import is_sweep
 from choicewise.store.tables import Damage
@@ -94,8 +93,7 @@ class Contest:
     ``other_texts``: the two were sent other texts about the same items, so that no test is made.
     ``other_items``: one scored too few of the other's items, so that the two have no order.
     ``p_holm``: corrected for all protocols that can differ; of those that can't
-    (:mod:`choicewise.results.outcomes`) the first is tested. ``ahead_by``: how far A is ahead under
-    the protocol's own mean.
+    (:mod:`choicewise.results.outcomes`) the first is tested.
     """
 
     protocol: str
@@ -105,14 +103,13 @@ class Contest:
     other_texts: bool
     other_items: bool
     p_holm: float
-    ahead_by: float
 
     @property
     def lead(self) -> int:
         """Return 1 if A is ahead, -1 if B is, 0 if they are level over the shared items."""
-        if abs(self.ahead_by) <= ALIKE:
+        if abs(self.difference.value) <= ALIKE:
             return 0
-        return int(math.copysign(1, self.ahead_by))
+        return int(math.copysign(1, self.difference.value))
 
     @property
     def significant(self) -> bool:
@@ -192,7 +189,6 @@ def turned(pair: Pair) -> Pair:
                     ci_high=-difference.ci_low,
                 ),
                 test=replace(test, left_only=test.right_only, right_only=test.left_only),
-                ahead_by=-contest.ahead_by,
             )
         )
     # The reason names both sides; a control character keeps the two replacements apart.
@@ -422,15 +418,12 @@ def make_study(summaries: Sequence[Summary]) -> Study:
 class Compared(NamedTuple):
     """Hold what two outcomes over the same items say of each other.
 
-    ``difference``, ``test`` and ``detectable``: of means over the items. ``lead`` and ``p``: how
-    far the first is ahead under the protocol's own mean, and p of that.
+    All are of the protocol's own mean.
     """
 
     difference: Difference
     test: SignFlip
     detectable: float
-    lead: float
-    p: float
 
 
 @dataclass
@@ -449,26 +442,16 @@ class _Credits:
         left = _shared_credit(one, left_rows, is_same)
         right = _shared_credit(other, right_rows, is_same)
         counted = METRICS[one.protocol.metric].counted
-        test = sign_flip(left, right)
+        # All protocols of a run share few tables of items, and numbers are grouped quickly.
+        if id(one.items) not in self._subjects:
+            self._subjects[id(one.items)] = subject_codes(one.items)
+        subjects = self._subjects[id(one.items)][left_rows]
         credits = np.array([left, right])
-        p = test.p
-        if one.protocol.aggregation == "macro":
-            # All protocols of a run share few tables of items, and numbers are grouped quickly.
-            if id(one.items) not in self._subjects:
-                self._subjects[id(one.items)] = subject_codes(one.items)
-            subjects = self._subjects[id(one.items)][left_rows]
-            credits = credits * macro_weights(subjects, credits)
-            p = sign_flip(*credits).p
-        lead = math.nan
-        scored = scored_by_all(credits)
-        if scored.size:
-            lead = float(scored[0].mean() - scored[1].mean())
+        weights = item_weights(subjects, credits, one.protocol.aggregation)
         return Compared(
-            difference=paired_difference(left, right, counted),
-            test=test,
-            detectable=detectable_difference(left, right, counted),
-            lead=lead,
-            p=p,
+            difference=paired_difference(left, right, counted, weights=weights),
+            test=weighted_flip(credits, weights),
+            detectable=detectable_difference(left, right, counted, weights),
         )
 
 
@@ -489,7 +472,8 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
         return Pair(left, right, reason)
     outcomes_of_other = {outcome.protocol.digest: outcome for outcome in other.outcomes.outcomes}
     first_of_digest = {}
-    for equal in equivalent_groups([one.outcomes.firsts, other.outcomes.firsts]):
+    sameness = (one.outcomes.firsts, other.outcomes.firsts, one.outcomes.macro)
+    for equal in equivalent_groups(sameness):
         for digest in equal:
             first_of_digest[digest] = equal[0]
     contests = []
@@ -510,13 +494,13 @@ def _pair(study: Study, left: int, right: int, credits: _Credits) -> Pair:
             other_texts=same_items(outcome, rival) and row.identity.i != other_row.identity.i,
             other_items=not all(comparable((row, other_row))),
             p_holm=math.nan,
-            ahead_by=numbers.lead,
         )
         contests.append((first_of_digest[digest], contest))
-        is_allowed = not (contest.other_texts or contest.other_items or math.isnan(numbers.p))
+        p = numbers.test.p
+        is_allowed = not (contest.other_texts or contest.other_items or math.isnan(p))
         # Protocols that decide alike are tested once.
         if is_allowed and first_of_digest[digest] == digest:
-            tested[digest] = 1.0 if left_open(row, other_row) else numbers.p
+            tested[digest] = 1.0 if left_open(row, other_row) else p
     adjusted = dict(zip(tested, holm(np.array(list(tested.values()))).tolist(), strict=True))
     corrected = []
     for first, contest in contests:

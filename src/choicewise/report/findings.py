@@ -166,7 +166,7 @@ def reversal_sentence(reversal: Reversal) -> str:
     if start.n != end.n:
         questions = f"{start.n:,} and {questions}"
     test = "McNemar"
-    if any(contest.test.by_tie or not contest.test.exact for contest in (start, end)):
+    if not (start.test.is_mcnemar and end.test.is_mcnemar):
         test = "paired sign-flip"
     return (
         f"{short(reversal.left, NAME)} is better than {short(reversal.right, NAME)} under "

@@ -60,12 +60,12 @@ class Comparison:
     ``agree``: the ids that the ``verdict`` follows from.  ``parting``: the first text that differs.
     ``difference``: left minus right over the shared items.  ``test``: of the credits.
     ``detectable``: the difference that so many items would show with probability 0.8.  All three
-    take the items one by one and subjects as given.  ``furthest``: the largest difference of a
-    score, if both protocols are the same and have scores; ``moved``: the shared items with a score
-    that differs.  ``cut``: the shared items with an answer that was cut, left and right.  They are
-    in no test; ``low`` and ``high`` bound the difference over all shared items, NaN if no answer
-    was cut.  ``figures``: by name of a :class:`~choicewise.ports.PairStatistic`, None unless
-    :attr:`same_tokens`.
+    are of the protocol's own mean, or of that over items if two protocols have different ones, and
+    take subjects as given.  ``furthest``: the largest difference of a score, if both protocols are
+    the same and have scores; ``moved``: the shared items with a score that differs.  ``cut``: the
+    shared items with an answer that was cut, left and right.  They are in no test; ``low`` and
+    ``high`` bound the difference over all shared items, NaN if no answer was cut.  ``figures``: by
+    name of a :class:`~choicewise.ports.PairStatistic`, None unless :attr:`same_tokens`.
     """
 
     verdict: str

@@ -12,15 +12,22 @@ from functools import cached_property
 from itertools import combinations, compress
 from statistics import median
 
-import numpy as np
-
 from choicewise.protocols.preparations import is_in_panel
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
-from choicewise.results.measurement import scored_by_all, shared_items
+from choicewise.results.measurement import paired_credits
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Outcome, Outcomes, distinct, left_open, measured_as, ranked
-from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, sign_flip
+from choicewise.results.outcomes import (
+    Outcome,
+    Outcomes,
+    distinct,
+    item_weights,
+    left_open,
+    measured_as,
+    ranked,
+    shared_credits,
+)
+from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, weighted_flip
 
 
 class Measured(typing.Protocol):
@@ -401,18 +408,19 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
 
 
 def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
-    _, (rows, other_rows) = shared_items((one, other))
-    credits = scored_by_all(np.array([one.credit[rows], other.credit[other_rows]]))
-    test = sign_flip(*credits)
+    aggregation = one.protocol.aggregation
+    subjects, credits = paired_credits((one, other))
+    test = weighted_flip(credits, item_weights(subjects, credits, aggregation))
+    shared = shared_credits(subjects, credits, aggregation)
     left = math.nan
     right = math.nan
-    if credits.size:
-        left, right = credits.mean(axis=1).tolist()
+    if shared.size:
+        left, right = shared.mean(axis=1).tolist()
     return ReversalContest(
         protocol=one.name,
         left=left,
         right=right,
-        n=credits.shape[1],
+        n=shared.shape[1],
         first=first,
         guessed=guessed,
         test=test,

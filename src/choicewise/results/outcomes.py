@@ -257,6 +257,7 @@ class _Rivals:
         protocol = outcomes[0].protocol
         categories = outcomes[0].categories
         aggregation = by or protocol.aggregation
+        self.macro = aggregation == "macro"
         self.metric = METRICS[protocol.metric]
         subjects, credits = paired_credits(outcomes)
         group = rows[0].identity.subject
@@ -287,7 +288,7 @@ class _Rivals:
         placed = [row.ranks.rank for row in self.ranked]
         models = tuple(row.identity.model for row in self.rows)
         firsts = tuple(outcome.first for outcome in self.outcomes)
-        test = models, firsts, self.rows[0].identity.subject
+        test = models, firsts, self.rows[0].identity.subject, self.macro
         if placed.count(1) > 1:
             return _Lead(None, 1.0, test)
         best = placed.index(1)
@@ -363,6 +364,17 @@ def shared_credits(
     if aggregation == "macro":
         credits = credits * macro_weights(subjects, np.where(scored, credits, np.nan))
     return credits[:, scored]
+
+
+def item_weights(subjects: Integers, credits: Floats, aggregation: str) -> Floats:
+    """Return the weights that items have in a mean under ``aggregation``, float64 [items].
+
+    ``credits``: float64 [models, items], NaN for missing.  An item without weight has NaN.
+    """
+    if aggregation != "macro":
+        return np.ones(credits.shape[1])
+    weights = macro_weights(subjects, credits)
+    return np.where(weights > 0, weights, np.nan)
 
 
 def macro_weights(subjects: npt.ArrayLike, credits: Floats) -> Floats:
@@ -676,6 +688,15 @@ class Outcomes:
         """Return the digest of the first protocol that each can't differ from, by its digest."""
         return {outcome.protocol.digest: outcome.first for outcome in self.outcomes}
 
+    @property
+    def macro(self) -> dict[str, bool]:
+        """Return if the number is a mean of subjects' means, by the digest of each protocol.
+
+        Two models can differ in one of such a number and the mean over items, and not in the other.
+        """
+        protocols = [outcome.protocol for outcome in self.outcomes]
+        return {protocol.digest: protocol.aggregation == "macro" for protocol in protocols}
+
 
 def outcomes_of(run: Run) -> Outcomes:
     """Return what remains of ``run`` after its evidence is released."""
@@ -729,12 +750,12 @@ def in_few_bytes(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return numbers.astype(np.min_scalar_type(-1 - greatest))
 
 
-def equivalent_groups(firsts: Sequence[Mapping[_Key, _Key]]) -> list[list[_Key]]:
+def equivalent_groups(firsts: Sequence[Mapping[_Key, Hashable]]) -> list[list[_Key]]:
     """Group the keys that all of ``firsts`` map to the same values, in the order of the first.
 
     A key that one of them lacks is left out.
     """
-    groups: dict[tuple[_Key, ...], list[_Key]] = {}
+    groups: dict[tuple[Hashable, ...], list[_Key]] = {}
     for key in firsts[0]:
         if all(key in first_of for first_of in firsts):
             group = tuple(first_of[key] for first_of in firsts)

@@ -211,18 +211,23 @@ class Difference:
 
 
 def paired_difference(
-    left: Floats, right: Floats, counted: bool = True, most: float = 1.0
+    left: Floats,
+    right: Floats,
+    counted: bool = True,
+    most: float = 1.0,
+    weights: Floats | float = 1.0,
 ) -> Difference:
     """Compare credits item by item, float64 [items] each with NaN for missing.
 
     Pairing removes what makes an item hard for both.  ``counted``: credits are right, wrong or a
     part of a tie; then the interval is that of Agresti & Min (2005), which exists if few items
     differ or none.  Else it is Student's t.  ``most``: the greatest difference of two credits.
+    ``weights``: those of the items in both means, 1 on average [items].
     """
-    difference = mean_of_items(left - right, -most, most)
+    difference = mean_of_items(weights * (left - right), -most, most)
     if not counted or not difference.n:
         return difference
-    centre, error = _with_halves(left - right)
+    centre, error = _with_halves(left - right, weights)
     half = two_sided(0.95) * error
     return replace(difference, ci_low=max(-1.0, centre - half), ci_high=min(1.0, centre + half))
 
@@ -271,22 +276,33 @@ def lost_per_token(
         return mean_of_items(np.where(is_scored, linear, np.nan))
 
 
-def detectable_difference(left: Floats, right: Floats, counted: bool = True) -> float:
+def detectable_difference(
+    left: Floats, right: Floats, counted: bool = True, weights: Floats | float = 1.0
+) -> float:
     """Return the smallest difference of means that the test finds with probability 0.8.
 
     Takes arguments of :func:`paired_difference`.  ``counted``: the test is McNemar's
     (:func:`detectable_share`); the share of items that differ is that of the interval, with half an
-    item more in each of the four cells.  Else it is Student's t; NaN below :data:`FEWEST` items.
+    item more in each of the four cells.  If items weigh differently, it is the normal limit.  Else it
+    is Student's t.  NaN below :data:`FEWEST` items of the last two.
     """
     differences = left - right
-    if counted:
-        present = differences[~np.isnan(differences)]
+    if counted and _weigh_alike(weights):
+        present = differences[~np.isnan(weights * differences)]
         share = (float(np.square(present).sum()) + 1) / (len(present) + 2)
         return detectable_share(len(present), share)
-    difference = mean_of_items(differences)
+    difference = mean_of_items(weights * differences)
     if difference.n < FEWEST:
         return math.nan
+    if counted:
+        _, error = _with_halves(differences, weights)
+        return minimum_detectable_effect(error)
     return minimum_detectable_effect(difference.se, freedom=difference.n - 1)
+
+
+def _weigh_alike(weights: Floats | float) -> bool:
+    """Check that all items with a weight, which is not NaN, have 1."""
+    return bool(np.all(np.isnan(weights) | (np.asarray(weights) == 1)))
 
 
 def minimum_detectable_effect(
@@ -363,15 +379,26 @@ def _least_wins() -> Integers:
     return np.asarray(counts[:, 0] + 1 - is_significant_loss.sum(axis=1))
 
 
-def _with_halves(differences: Floats) -> tuple[float, float]:
-    """Return mean and standard error with half an item more in each of the four cells."""
-    present = differences[~np.isnan(differences)]
-    if not len(present):
+def _with_halves(differences: Floats, weights: Floats | float) -> tuple[float, float]:
+    """Return mean and standard error with half an item more in each of the four cells.
+
+    Items that weigh differently count as fewer that weigh alike (Kish 1965), with the same mean and
+    the same variance of the mean, Σ w² (d - mean)² / n².
+    """
+    is_present = ~np.isnan(differences)
+    n = int(is_present.sum())
+    if not n:
         return math.nan, math.nan
-    size = len(present) + 2
+    weights = np.broadcast_to(weights, differences.shape)[is_present]
+    worth = n / float(np.square(weights).sum())
+    scaled = worth * weights
+    present = scaled * differences[is_present]
+    present_mean = float(present.sum()) / (worth * n)
+    squares = float((present * (present + 2 * present_mean * (1 - scaled))).sum())
+    size = worth * n + 2
     # Of the four halves one is +1, one is -1, and two are 0.
     mean = float(present.sum()) / size
-    variance = (float(np.square(present).sum()) + 1) / size - mean**2
+    variance = (squares + 1) / size - mean**2
     return mean, math.sqrt(variance / size)
 
 
@@ -449,7 +476,7 @@ class SignFlip:
     ``left_only``, ``right_only``: items that only one of the two has right.  ``by_tie``: items
     whose credits differ in another way, because a tie is split or credits are any numbers.  ``p``:
     two-sided, NaN without items that both scored.  ``exact``: it is from the distribution itself,
-    not from its normal limit.
+    not from its normal limit.  ``weighted``: the test is of means in which items weigh differently.
     """
 
     left_only: int
@@ -457,6 +484,12 @@ class SignFlip:
     by_tie: int
     p: float
     exact: bool
+    weighted: bool = False
+
+    @property
+    def is_mcnemar(self) -> bool:
+        """Check that it is McNemar's exact test."""
+        return self.exact and not self.by_tie and not self.weighted
 
     @property
     def differing(self) -> int:
@@ -517,6 +550,19 @@ def sign_flip(left: Floats, right: Floats, steps: int = _STEPS) -> SignFlip:
         p=p,
         exact=exact,
     )
+
+
+def weighted_flip(credits: Floats, weights: Floats) -> SignFlip:
+    """Return :func:`sign_flip` of means in which items have ``weights``, float64 [items].
+
+    ``credits``: of both, float64 [2, items].  Items are counted by them, whatever they weigh.
+    """
+    left, right = credits
+    test = sign_flip(weights * left, weights * right)
+    if _weigh_alike(weights):
+        return test
+    counts = sign_flip(left, right, steps=0)
+    return replace(counts, p=test.p, exact=test.exact, weighted=True)
 
 
 def _are_zero_or_one(credits: Floats) -> bool:

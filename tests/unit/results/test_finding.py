@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 
@@ -17,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from choicewise.cli.terminal import print_parts
 from choicewise.extensions.demo.tables import reversal_table
 from choicewise.protocols.metrics import METRICS
+from choicewise.protocols.protocol import signature
 from choicewise.report.findings import lead_sentences, reversal_sentence, sentences
 from choicewise.results.evidence import MissingReason
 from choicewise.results.finding import LEVEL, Finding, Turn, finding, reversal
@@ -437,6 +438,56 @@ def test_two_models_that_change_places(
 )
 def test_no_reversal(runs: list[Measured]) -> None:
     assert reversal(runs) is None
+
+
+def measured_by_subject(model: str, credits: Sequence[Sequence[int]], sizes: list[int]) -> Measured:
+    """A run whose two numbers are means of the means of subjects of ``sizes``."""
+    subjects = [str(number) for number, size in enumerate(sizes) for _ in range(size)]
+    codes = np.array(subjects, dtype=int)
+    found = measured(model, *credits)
+    rows, members = [], []
+    for row, own in zip(found.rows, credits, strict=True):
+        value = np.mean([np.array(own)[codes == number].mean() for number in set(codes.tolist())])
+        protocol = replace(PROTOCOLS[row.identity.protocol], aggregation="macro")
+        spelled = replace(row.identity, signature=signature(protocol))
+        rows.append(replace(row, value=float(value), identity=spelled))
+        members.append(outcome(protocol, own, subjects, name=row.identity.protocol))
+    return Measured(rows, replace(found.outcomes, outcomes=tuple(members)))
+
+
+def test_models_change_places_in_the_means_that_the_numbers_are() -> None:
+    """Of 60 questions 40 more are right, and of four none: as a mean of two subjects that is less."""
+    first = [1] * 50 + [0] * 14, [1] * 15 + [0] * 45 + [1] * 4
+    second = [1] * 10 + [0] * 54, [1] * 55 + [0] * 9
+    runs = [measured_by_subject("one", first, [60, 4]), measured_by_subject("two", second, [60, 4])]
+    assert reversal([measured("one", *first), measured("two", *second)]) is not None
+    assert reversal(runs) is None
+
+
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=3),
+    right=st.lists(st.sampled_from((0.1, 0.5, 0.9)), min_size=12, max_size=12),
+    seed=st.integers(0, 99),
+)
+def test_a_reversal_has_the_signs_of_the_numbers(
+    sizes: list[int], right: list[float], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    runs = []
+    for model, chances in (("one", right[:6]), ("two", right[6:])):
+        credits = []
+        for start in (0, 3):
+            chance = np.repeat(chances[start : start + len(sizes)], sizes)
+            credits.append((rng.random(len(chance)) < chance).astype(int).tolist())
+        runs.append(measured_by_subject(model, credits, sizes))
+    found = reversal(runs)  # type: ignore[arg-type]
+    if found is None:
+        return
+    values = {row.identity.protocol: row.value for row in runs[0].rows}
+    others = {row.identity.protocol: row.value for row in runs[1].rows}
+    for contest in (found.start, found.end):
+        difference = values[contest.protocol] - others[contest.protocol]
+        assert contest.difference == pytest.approx(difference)
 
 
 CREDITS = st.lists(st.integers(0, 1), min_size=30, max_size=30)

@@ -168,6 +168,36 @@ def test_proportions_have_the_interval_of_agresti_and_min(pairs: list[tuple[floa
         assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, low), min(1, high)))
 
 
+@given(
+    items=st.lists(
+        st.tuples(st.sampled_from((0.0, 0.5, 1.0)), st.sampled_from((0.0, 1.0)), st.integers(1, 9)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_items_that_weigh_differently_count_as_fewer(
+    items: list[tuple[float, float, int]],
+) -> None:
+    left, right, heavy = np.array(items).T
+    weights = heavy / heavy.mean()
+    result = paired_difference(left, right, weights=weights)
+    mean = float(np.average(left - right, weights=weights))
+    assert result.value == pytest.approx(mean)
+    assert -1 <= result.ci_low <= result.value + 1e-9
+    assert result.value - 1e-9 <= result.ci_high <= 1
+    n = weights.sum() ** 2 / np.square(weights).sum()
+    variance = np.average(np.square(left - right - mean), weights=np.square(weights))
+    centre = n * mean / (n + 2)
+    squares = n * (variance + mean**2) + 1
+    error = math.sqrt((squares / (n + 2) - centre**2) / (n + 2))
+    low, high = (centre + side * 1.959963984540054 * error for side in (-1, 1))
+    assert (result.ci_low, result.ci_high) == pytest.approx((max(-1, low), min(1, high)))
+    detectable = detectable_difference(left, right, weights=weights)
+    assert detectable == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
+    alike = np.ones(len(items))
+    assert paired_difference(left, right, weights=alike) == paired_difference(left, right)
+
+
 def test_items_that_all_differ_alike_have_an_interval_where_they_are_right_or_wrong() -> None:
     thirds = np.array([1 / 3, 1.0]), np.array([0.0, 2 / 3])
     assert paired_difference(*thirds).value == pytest.approx(1 / 3)

@@ -29,7 +29,13 @@ from choicewise.results.measurement import (
     paired_predictions,
 )
 from choicewise.results.number import Number
-from choicewise.results.outcomes import Outcome, Outcomes, equivalent_groups, outcomes_of
+from choicewise.results.outcomes import (
+    Outcome,
+    Outcomes,
+    equivalent_groups,
+    outcomes_of,
+    shared_credits,
+)
 from choicewise.results.run import Run
 from choicewise.scoring.intervals import ranks
 from choicewise.scoring.observed import Floats, Integers, item_sum, mean_of_present, row_of
@@ -67,10 +73,10 @@ class ScoreSpread:
 class Contest:
     """Hold one protocol's verdict on two models.
 
-    ``difference``: left minus right, mean over the ``n`` items both scored. ``p``: two-sided, of a
-    paired sign-flip test. ``p_holm``: corrected for all distinct protocols that were tried. All
-    three are NaN if ``n`` is 0, which is no verdict and is counted nowhere. ``duplicates``: further
-    protocols that can't differ from it for either model.
+    ``difference``: left minus right under the protocol's own mean, over the ``n`` items both
+    scored. ``p``: two-sided, of a paired sign-flip test of it. ``p_holm``: corrected for all
+    distinct protocols that were tried. All three are NaN if ``n`` is 0, which is no verdict and is
+    counted nowhere. ``duplicates``: further protocols that can't differ from it for either model.
     """
 
     protocol: str
@@ -328,10 +334,12 @@ def _score_spread(measured: _Measured) -> ScoreSpread:
 
 
 def _duel(left: _Measured, right: _Measured) -> Duel:
-    groups = equivalent_groups([left.firsts, right.firsts])
+    groups = equivalent_groups([left.firsts, right.firsts, left.outcomes.macro])
     credits = []
     for first, *_ in groups:
-        credits.append(paired_credits((left.by_digest[first], right.by_digest[first]))[1])
+        one = left.by_digest[first]
+        subjects, raw = paired_credits((one, right.by_digest[first]))
+        credits.append(shared_credits(subjects, raw, one.protocol.aggregation))
     ps = np.array([sign_flip(left_credit, right_credit).p for left_credit, right_credit in credits])
     adjusted = np.full_like(ps, np.nan)
     has_p = ~np.isnan(ps)

@@ -25,6 +25,7 @@ from choicewise.records import Manifest
 from choicewise.results.comparison import Agreeing, Comparison, FirstDifference, Side
 from choicewise.results.evidence import CONTENT_COLUMNS, TEXTS, RunEvidence, read_texts
 from choicewise.results.measurement import (
+    Decided,
     Measurement,
     flips,
     flips_of,
@@ -35,12 +36,12 @@ from choicewise.results.measurement import (
     shared_items,
 )
 from choicewise.results.number import NumberIdentity
-from choicewise.results.outcomes import Axis, Outcome, Summary, axes_between
+from choicewise.results.outcomes import Axis, Outcome, Summary, axes_between, item_weights
 from choicewise.results.rows import engine_path, identity, text_id, token_id
 from choicewise.results.run import Run, choose_for_each
 from choicewise.running.front import opened
 from choicewise.scoring.answers import is_cut
-from choicewise.scoring.observed import Floats, Integers, Mask
+from choicewise.scoring.observed import Floats, Integers, Mask, mean_of_present
 from choicewise.scoring.portion import ObservedPortion, row_digests, row_parts
 from choicewise.scoring.rounding import require_number
 from choicewise.scoring.significance import (
@@ -48,8 +49,8 @@ from choicewise.scoring.significance import (
     SignFlip,
     detectable_difference,
     paired_difference,
-    sign_flip,
     untested,
+    weighted_flip,
 )
 from choicewise.util.jsonio import JsonDict
 from choicewise.util.text import common_start
@@ -165,8 +166,9 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
     if not (left.suffices and right.suffices and same_items(left.outcome, right.outcome)):
         return None
     both = (left.outcome, right.outcome)
-    _, credits = paired_credits(both)
-    left_scored, right_scored = scored_by_all(credits)
+    subjects, credits = paired_credits(both)
+    weights = _weights(both, subjects, credits)
+    left_scored, right_scored = scored_by_all(weights * credits)
     left_side = left.side(left_scored)
     right_side = right.side(right_scored)
     agree = Agreeing(
@@ -178,7 +180,7 @@ def _by_credit(left: _Kept, right: _Kept) -> Comparison | None:
     verdict = _verdict(agree, len(left.outcome.ids))
     if verdict != "comparable":
         return None
-    tested = _tested(left.metric, right.metric, credits)
+    tested = _tested(left.metric, right.metric, credits, weights)
     return Comparison(
         verdict=verdict,
         agree=agree,
@@ -260,8 +262,8 @@ def _compare(pair: _Pair) -> Comparison:
         )
 
     answers = _without_cut(pair)
-    tested = _tested(left.metric, right.metric, answers.credits)
-    left_scored, right_scored = scored_by_all(answers.credits)
+    tested = _tested(left.metric, right.metric, answers.credits, answers.weights)
+    left_scored, right_scored = scored_by_all(answers.weights * answers.credits)
     left_side = _measured_side(pair.left_run, left, left_scored)
     right_side = _measured_side(pair.right_run, right, right_scored)
     agree = _agreeing(pair, left_side, right_side)
@@ -300,52 +302,65 @@ class _Tested:
     detectable: float
 
 
-def _tested(left: Metric, right: Metric, credits: Floats) -> _Tested:
+def _tested(left: Metric, right: Metric, credits: Floats, weights: Floats) -> _Tested:
     """Test the credits of shared items under two metrics, float64 [2, items]."""
     left_credits, right_credits = credits
     # A number that is no share has the range of its metric.
     counted = left.counted and right.counted
     most = 1.0 if left.share else left.high - left.low
-    difference = paired_difference(left_credits, right_credits, counted, most)
+    difference = paired_difference(left_credits, right_credits, counted, most, weights)
     # A pooled number is no mean over items, so its items can't be paired.
     if left.pooled:
         difference, test, detectable = untested(difference)
         return _Tested(difference, test, detectable)
-    detectable = detectable_difference(left_credits, right_credits, counted)
-    return _Tested(difference, sign_flip(left_credits, right_credits), detectable)
+    detectable = detectable_difference(left_credits, right_credits, counted, weights)
+    return _Tested(difference, weighted_flip(credits, weights), detectable)
+
+
+def _weights(both: tuple[Decided, Decided], subjects: Integers, credits: Floats) -> Floats:
+    """Return the weights that shared items have in the two numbers, float64 [items]."""
+    aggregation = both[0].protocol.aggregation
+    # No weights make two kinds of means, so items count alike.
+    if both[1].protocol.aggregation != aggregation:
+        aggregation = "micro"
+    return item_weights(subjects, credits, aggregation)
 
 
 @dataclass(frozen=True)
 class _UncutAnswers:
     """Hold the credits of shared items, NaN if an answer was cut, float64 [2, items].
 
-    ``cut``: the number of cut answers, left and right.  ``low``, ``high``: bounds of the difference
-    whatever the cut answers would have been, NaN if there are none.
+    ``weights``: those of the items in the two numbers.  ``cut``: the number of cut answers, left
+    and right.  ``low``, ``high``: bounds of the difference whatever the cut answers would have
+    been, NaN if there are none.
     """
 
     credits: Floats
+    weights: Floats
     cut: tuple[int, int] = (0, 0)
     low: float = math.nan
     high: float = math.nan
 
 
 def _without_cut(pair: _Pair) -> _UncutAnswers:
-    _, credits = paired_credits(pair.both)
+    subjects, credits = paired_credits(pair.both)
     left_cut = _is_cut(pair.left, pair.left_items)
     right_cut = _is_cut(pair.right, pair.right_items)
     any_cut = left_cut | right_cut
     if not any_cut.any():
-        return _UncutAnswers(credits)
+        return _UncutAnswers(credits, _weights(pair.both, subjects, credits))
     left, right = credits
     # A cut answer could have been wrong or right.
     least = np.where(left_cut, 0.0, left) - np.where(right_cut, 1.0, right)
     most = np.where(left_cut, 1.0, left) - np.where(right_cut, 0.0, right)
-    is_known = ~np.isnan(least)
+    all_weights = _weights(pair.both, subjects, np.array([least, most]))
+    uncut = np.where(any_cut, np.nan, credits)
     return _UncutAnswers(
-        credits=np.where(any_cut, np.nan, credits),
+        credits=uncut,
+        weights=_weights(pair.both, subjects, uncut),
         cut=(int(left_cut.sum()), int(right_cut.sum())),
-        low=float(least[is_known].mean()),
-        high=float(most[is_known].mean()),
+        low=mean_of_present(all_weights * least),
+        high=mean_of_present(all_weights * most),
     )
 
 

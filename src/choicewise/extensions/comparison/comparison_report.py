@@ -450,9 +450,10 @@ def _coverage_lines(comparison: Comparison) -> Iterator[str]:
         yield from _wrapped(line)
     elif _is_weighted(left) or _is_weighted(right):
         items = counted(comparison.difference.n, "item")
-        yield from _wrapped(
-            f"compared item by item, as means over the {items} that both score: {values}"
-        )
+        means = "compared item by item, as means"
+        if comparison.test.weighted:
+            means = "compared as means of the subjects' means"
+        yield from _wrapped(f"{means} over the {items} that both score: {values}")
 
 
 def _is_weighted(side: Side) -> bool:
@@ -574,12 +575,14 @@ def _repetition(comparison: Comparison) -> str:
 
 
 def _test_sentence(test: SignFlip) -> str:
-    if test.exact and not test.by_tie:
+    if test.is_mcnemar:
         name = "McNemar's exact test"
     elif test.exact:
         name = "paired sign-flip test of the credits, exact"
     else:
         name = "paired sign-flip test of the credits, in the normal limit"
+    if test.weighted:
+        name += ", weighted by subject"
     ties = f"{test.by_tie} differ by part of a credit, " if test.by_tie else ""
     return (
         f"{name}: only A right {test.left_only}, only B right {test.right_only}, {ties}p = "

@@ -353,11 +353,6 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
     settings = {name: _joined(of_tasks) for name, of_tasks in values.items()}
     settings["tasks"] = f"{len(leaves)}, a subject each"
     settings |= _part(sum(sizes.values()), sum(map(results.size, leaves)))
-    # A share of each task is no common limit.
-    limits = {log.limit for log in logs if log.limit is not None}
-    limit = None
-    if len(limits) == 1:
-        limit = limits.pop()
     lines = list(unused)
     inner = [name for name in results.below(group) if results.numbers(name)]
     if inner:
@@ -374,8 +369,16 @@ def _group_log(group: str, results: Results, part_of_task: Mapping[str, SamplesF
         recorded={name.partition(",")[0]: value for name, value in results.numbers(group).items()},
         unused=tuple(lines),
         aggregations=aggregations,
-        limit=limit,
+        limit=_common_limit(logs),
     )
+
+
+def _common_limit(logs: Sequence[Log]) -> int | None:
+    """Return the limit of the logs that have one; None if it differs, as a share of tasks does."""
+    limits = {log.limit for log in logs if log.limit is not None}
+    if len(limits) == 1:
+        return limits.pop()
+    return None
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -26,11 +26,12 @@ fake:oracle    100.0    100.0    100.0        1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files of questions."""
+    """Two files of questions, with other answers: with the same ones they would count as one set of questions."""
     place = tmp_path_factory.mktemp("data")
-    for name in "ab":
+    choices = ["red", "tall", "cold", "new"]
+    for first, name in enumerate("ab"):
         lines = [
-            {"question": f"{name} {n}?", "choices": ["red", "tall", "cold", "new"], "answer": n % 4}
+            {"question": f"{name} {n}?", "choices": choices, "answer": (first + n) % 4}
             for n in range(12)
         ]
         (place / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))

@@ -179,7 +179,7 @@ def test_a_run_whose_items_are_all_left_out_was_not_done_before(tmp_path: Path) 
     data, out = tmp_path / "data.csv", tmp_path / "run"
     data.write_text("question,A,B,C,answer\nWhy?,a,b,c,A\nHow?,d,e,f,B\n", encoding="utf-8")
     line = ["run", "--model", "fake:hash", "--data", data, "--on-bad-item", "skip", "--out", out]
-    line += ["--protocol", "mmlu/original@shots=0"]
+    line += ["--protocol", "mmlu/original@shots=0", "--shots", "error"]
     first, second = (choicewise(*line, code=0).stderr.splitlines()[0] for _ in range(2))
     assert first == Gist("fake:hash: 100 %, ... s")
     assert second == "fake:hash: 100 % done before"

@@ -331,6 +331,7 @@ def test_places_that_are_no_board_are_refused(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.costly("a board is written twice")
 def test_a_board_that_a_full_disk_stopped_can_be_written_again(
     snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -355,6 +355,7 @@ def mcnemar_power(n: int, share: float, difference: float) -> float:
     return power
 
 
+@pytest.mark.costly("every outcome of up to 200 items, by a plain sum")
 @pytest.mark.parametrize(
     ("n", "differing"), [(6, 0), (12, 2), (30, 9), (40, 35), (120, 0), (200, 2), (100, 25)]
 )

@@ -15,7 +15,7 @@ from statistics import median
 from choicewise.protocols.preparations import is_in_panel
 from choicewise.protocols.protocol import parse_signature, signature
 from choicewise.results.guessing import Guessing, guess, guessing, merged
-from choicewise.results.measurement import paired_credits
+from choicewise.results.measurement import paired_credits, scored_by_all
 from choicewise.results.number import Number
 from choicewise.results.outcomes import (
     Outcome,
@@ -25,7 +25,6 @@ from choicewise.results.outcomes import (
     left_open,
     measured_as,
     ranked,
-    shared_credits,
 )
 from choicewise.scoring.significance import LEVEL, SignFlip, holm, is_significant, weighted_flip
 
@@ -408,10 +407,10 @@ def _reversal_contests(one: Measured, other: Measured) -> list[ReversalContest]:
 
 
 def _contest(one: Outcome, other: Outcome, first: bool, guessed: bool) -> ReversalContest:
-    aggregation = one.protocol.aggregation
     subjects, credits = paired_credits((one, other))
-    test = weighted_flip(credits, item_weights(subjects, credits, aggregation))
-    shared = shared_credits(subjects, credits, aggregation)
+    weights = item_weights(subjects, credits, one.protocol.aggregation)
+    test = weighted_flip(credits, weights)
+    shared = scored_by_all(weights * credits)
     left = math.nan
     right = math.nan
     if shared.size:

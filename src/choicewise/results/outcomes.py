@@ -41,6 +41,7 @@ from choicewise.results.measurement import (
     encoded_subjects,
     paired_credits,
     same_items,
+    scored_by_all,
     shared_items,
     subject_codes,
 )
@@ -358,12 +359,9 @@ def shared_credits(
     ``credits``: float64 [models, items], NaN for missing; ``among``: the items that count, all
     unless given.  Float64 [models, shared items]; their mean is the value under ``aggregation``.
     """
-    scored = ~np.isnan(credits).any(axis=0)
     if among is not None:
-        scored &= among
-    if aggregation == "macro":
-        credits = credits * macro_weights(subjects, np.where(scored, credits, np.nan))
-    return credits[:, scored]
+        credits = np.where(among, credits, np.nan)
+    return scored_by_all(item_weights(subjects, credits, aggregation) * credits)
 
 
 def item_weights(subjects: Integers, credits: Floats, aggregation: str) -> Floats:
@@ -439,10 +437,10 @@ def _question_names(items: pa.Table, data: str) -> pa.Table:
         rows = pc.binary_join_element_wise(ids, subjects, golds, "\0")
         listing = text_digest("\0".join(rows.to_pylist()))
     text = pc.if_else(pa.array(is_only), items["question"], None)
-    parts = {"data": [data], "text": [subjects, text], "list": [pa.scalar(listing, pa.string())]}
-    return pa.table(
-        {name: pc.binary_join_element_wise(ids, *rest, "\0") for name, rest in parts.items()}
-    )
+    by_data = pc.binary_join_element_wise(ids, data, "\0")
+    by_text = pc.binary_join_element_wise(ids, subjects, text, "\0")
+    by_list = pc.binary_join_element_wise(ids, pa.scalar(listing, pa.string()), "\0")
+    return pa.table({"data": by_data, "text": by_text, "list": by_list})
 
 
 def _question_numbers(names: pa.Table) -> Integers:

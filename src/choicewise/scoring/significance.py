@@ -394,6 +394,7 @@ def _with_halves(differences: Floats, weights: Floats | float) -> tuple[float, f
     scaled = worth * weights
     present = scaled * differences[is_present]
     present_mean = float(present.sum()) / (worth * n)
+    # Σ (scaled · (d - mean))² + worth · n · mean², in a form that is exactly Σ d² for weights of 1.
     squares = float((present * (present + 2 * present_mean * (1 - scaled))).sum())
     size = worth * n + 2
     # Of the four halves one is +1, one is -1, and two are 0.

@@ -507,7 +507,7 @@ def _check_same_run(path: Path, existing: Manifest, wanted: Manifest) -> None:
 
 
 def _is_only_products(existing: Manifest, wanted: Manifest) -> bool:
-    """Check that two manifests that differ would not with the same library of products."""
+    """Check that two manifests differ in the library of products alone."""
     model = replace(existing.model, products=wanted.model.products)
     return not list(differences(replace(existing, model=model), wanted))
 
